@@ -1,0 +1,1 @@
+"""Measures engines in one run, taking turns, so that only their ratio counts."""

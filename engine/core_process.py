@@ -1,0 +1,132 @@
+"""The engine core in a process of its own: what runs in the child."""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import queue
+import shutil
+import signal
+import threading
+import traceback
+from typing import Any
+
+import msgspec
+import zmq
+
+from engine.config import ConfigError, EngineConfig
+from engine.core import Abort, EngineCore
+from engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, UtilityCall, UtilityResult
+from engine.wire import FromCore, ToCore, make_socket
+
+INPUT, OUTPUT = "input", "output"  # names of the two sockets in the shared folder
+LINGER_MS = 2000  # how long a dying core waits for its last words to be taken
+
+
+def run_engine_core(config: EngineConfig, folder: str) -> None:
+    """Run until told to shut down, until a pass fails or until the parent dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to both: the parent decides
+    _die_with_parent(folder)
+    with zmq.Context() as context, make_socket(context, zmq.PUSH, LINGER_MS) as output:
+        output.connect(f"ipc://{folder}/{OUTPUT}")
+        try:
+            EngineCoreProc(config, context, output, folder).run()
+        except ConfigError as error:
+            output.send_multipart([FromCore.REFUSED, str(error).encode()])
+        except BaseException as error:
+            traceback.print_exc()
+            output.send_multipart([FromCore.DEAD, f"{type(error).__name__}: {error}".encode()])
+
+
+class EngineCoreProc:
+    """The busy loop. It blocks when there is nothing to do or the gate is closed."""
+
+    def __init__(self, config: EngineConfig, context: zmq.Context, output: zmq.Socket, folder: str) -> None:
+        self._output = output
+        self._inputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.core = EngineCore(config, lambda entry: self._send(FromCore.TRACE, entry))
+        socket = make_socket(context, zmq.PULL, 0)
+        socket.connect(f"ipc://{folder}/{INPUT}")
+        threading.Thread(target=self._read_inputs, args=(socket,), name="inputs", daemon=True).start()
+
+    def run(self) -> None:
+        """Say that the engine is ready, then take inputs and run passes until told to shut down."""
+        self._send(FromCore.READY, msgspec.msgpack.encode(self.core.config.cache_config.num_gpu_blocks))
+        while self._take_inputs():
+            outputs, _ = self.core.run_pass()
+            for client_outputs in outputs.values():
+                self._send(FromCore.OUTPUTS, msgspec.msgpack.encode(client_outputs))
+        self.core.shutdown()
+
+    def _take_inputs(self) -> bool:
+        """Handle all inputs there are, waiting for some while there is nothing to do. False: shut down."""
+        while not self.core.ready or not self._inputs.empty():
+            message = self._inputs.get()
+            if message is None:
+                return False
+            self._handle(message)
+        return True
+
+    def _handle(self, message: Any) -> None:
+        match message:
+            case EngineCoreRequest():
+                self._add(message)
+            case Abort():
+                message.handled = True
+                self.core.abort_requests(message.request_ids)
+            case UtilityCall():
+                self._send(FromCore.RESULT, msgspec.msgpack.encode(self._call(message)))
+
+    def _add(self, request: EngineCoreRequest) -> None:
+        try:
+            self.core.add_request(request)
+        except Exception as error:  # one bad request must not end the others
+            refusal = EngineCoreOutput(
+                request.request_id, [], finish_reason="error", error=str(error), submission=request.submission
+            )
+            self._send(FromCore.OUTPUTS, msgspec.msgpack.encode(EngineCoreOutputs([refusal])))
+
+    def _call(self, call: UtilityCall) -> UtilityResult:
+        try:
+            return UtilityResult(call.call_id, self.core.utility(call.method, call.args))
+        except Exception as error:
+            return UtilityResult(call.call_id, error=str(error))
+
+    def _send(self, kind: FromCore, payload: bytes) -> None:
+        self._output.send_multipart([kind, payload])
+
+    def _read_inputs(self, socket: zmq.Socket) -> None:
+        """Aborts go into the core's own queue too, where a pass that is running finds them."""
+        while True:
+            try:
+                kind, payload = socket.recv_multipart()
+            except zmq.ContextTerminated:
+                socket.close()
+                return
+            message = _decode(ToCore(kind), payload)
+            if isinstance(message, Abort):
+                self.core.aborts_queue.put(message)
+            self._inputs.put(message)
+
+
+def _decode(kind: ToCore, payload: bytes) -> EngineCoreRequest | Abort | UtilityCall | None:
+    match kind:
+        case ToCore.ADD:
+            return msgspec.msgpack.decode(payload, type=EngineCoreRequest)
+        case ToCore.ABORT:
+            return Abort(msgspec.msgpack.decode(payload, type=list[str]))
+        case ToCore.CALL:
+            return msgspec.msgpack.decode(payload, type=UtilityCall)
+        case _:
+            return None
+
+
+def _die_with_parent(folder: str) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()

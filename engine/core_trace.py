@@ -1,0 +1,68 @@
+"""Numbers what happens in one engine core and hands it on, entry by entry."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from engine.executor import Executor
+from tracer.compare import first_difference
+from tracer.fold import fold, new_state
+from tracer.phases import PHASE_ORDER, Phase
+from tracer.recorder import Recorder
+from tracer.schema import Entry, EventRecord, PassRecord, decode, encode
+
+TraceSink = Callable[[bytes], None]
+
+
+class CoreTrace:
+    """Joins the core's phases and the runner's into one record a pass; `seq` has no gaps over passes and events."""
+
+    def __init__(self, sink: TraceSink, max_num_seqs: int, check: bool) -> None:
+        """`check`: after each pass, hold the folded entries against the runner's batch."""
+        self.recorder = Recorder()
+        self.num_passes = 0
+        self._sink = sink
+        self._seq = 0
+        self._started = (0, 0.0)  # monotonic ns, seconds since the epoch
+        self._folded = new_state(max_num_seqs) if check else None
+
+    def begin_pass(self) -> None:
+        """Start the pass's clock."""
+        self._started = self.recorder.begin(), time.time()
+
+    def begin(self) -> int:
+        """Start the clock of the next phase and return it, in ns."""
+        return self.recorder.begin()
+
+    def mark(self, phase: Phase, described: Callable[[], dict[str, Any]], start: int | None = None) -> None:
+        """End `phase` now; what it has to tell (fields of PhaseRecord) is put together after its time is taken."""
+        record = self.recorder.mark(phase, start=start)
+        for field, value in described().items():
+            setattr(record, field, value)
+        self.recorder.begin()
+
+    def end_pass(self, executor: Executor) -> None:
+        """Send the record of the pass. Raises AssertionError in check mode where trace and batch differ."""
+        phases = self.recorder.take() + executor.collective_rpc("take_trace", single_value=True)
+        phases.sort(key=lambda phase: PHASE_ORDER[phase.phase])
+        start_ns, started = self._started
+        for phase in phases:
+            phase.start -= start_ns
+            phase.end -= start_ns
+        self._send(PassRecord(self._seq, "pass", self.num_passes, started, start_ns, phases))
+        self.num_passes += 1
+        if self._folded is not None:
+            batch = executor.collective_rpc("batch_state", single_value=True)
+            difference = first_difference(batch, self._folded["rows"], "rows")
+            assert difference is None, f"pass {self.num_passes - 1}: the trace is not the batch: {difference}"
+
+    def event(self, kind: str, facts: dict[str, Any], requests: list[tuple[str, dict[str, Any]]] | None = None) -> None:
+        """Send what happened between passes."""
+        self._send(EventRecord(self._seq, kind, time.time(), facts, requests or []))
+
+    def _send(self, entry: Entry) -> None:
+        data = encode(entry)
+        self._seq += 1
+        if self._folded is not None:
+            fold(self._folded, decode(data))
+        self._sink(data)

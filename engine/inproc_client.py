@@ -1,0 +1,75 @@
+"""An engine core in this process: getting outputs runs a pass."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.core_client import EngineCoreClient, EngineDeadError
+from engine.messages import EngineCoreOutputs, EngineCoreRequest
+
+
+class InprocClient(EngineCoreClient):
+    """One lock around the core: other threads' requests, aborts and calls take their turn between passes."""
+
+    def __init__(self, config: EngineConfig, on_trace: Callable[[bytes], None] | None = None) -> None:
+        """Start the engine. Raises ConfigError where the settings cannot work."""
+        self.config = config
+        self.core = EngineCore(config, on_trace)
+        self._line = threading.Lock()  # whoever waits for the core has it, so that passes in a row let others in
+        self._changed = threading.Condition()
+        self._dead: str | None = None
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        with self._turn():
+            self._check_alive()
+            self.core.add_request(request)
+            self._changed.notify_all()
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        with self._turn():
+            if self._dead is None:
+                self.core.abort_requests(request_ids)
+                self._changed.notify_all()
+
+    def get_outputs(self, timeout: float | None = 0.0) -> EngineCoreOutputs:
+        """Run one pass, waiting up to `timeout` seconds for something to do."""
+        with self._turn():
+            self._changed.wait_for(lambda: self._dead is not None or self.core.ready, timeout)
+            self._check_alive()
+            try:
+                outputs, _ = self.core.run_pass()
+            except Exception as error:
+                self._dead = f"the engine failed in a pass: {type(error).__name__}: {error}"
+                raise EngineDeadError(self._dead) from error
+            merged = [output for client in outputs.values() for output in client.outputs]
+            return EngineCoreOutputs(merged)
+
+    def call(self, method: str, *args: Any) -> Any:
+        with self._turn():
+            self._check_alive()
+            result = self.core.utility(method, list(args))
+            self._changed.notify_all()
+            return result
+
+    def shutdown(self) -> None:
+        with self._turn():
+            if self._dead is None:
+                self._dead = "the engine has been shut down"
+                self.core.shutdown()
+                self._changed.notify_all()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._line:
+            self._changed.acquire()
+        try:
+            yield
+        finally:
+            self._changed.release()
+
+    def _check_alive(self) -> None:
+        if self._dead is not None:
+            raise EngineDeadError(self._dead)

@@ -1,0 +1,130 @@
+"""What the engine core's own phases tell the trace, under the field names of tests/vectors/README.md."""
+
+from concurrent.futures import Future
+from typing import Any
+
+from engine.messages import EngineCoreOutputs
+from engine.outputs import GrammarOutput, ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engine.request import Request, RequestStatus
+from engine.scheduler import Scheduler
+from engine.why import explain
+
+RequestChange = tuple[str, dict[str, Any]]
+Described = dict[str, Any]  # fields of a PhaseRecord
+
+
+def schedule(scheduler: Scheduler, output: SchedulerOutput) -> Described:
+    """Return the decision, the queues after it and why each live request is or isn't in the pass."""
+    return {"facts": _decision(scheduler, output), "requests": _status_changes(scheduler)}
+
+
+def execute_model(executor: str, future: Future[ModelRunnerOutput | None]) -> Described:
+    """Return how the pass was launched and what there was when the call came back."""
+    if not future.done():
+        returned = "pending"
+    else:
+        result = future.exception() or future.result()
+        returned = "None" if result is None else type(result).__name__
+    return {"facts": {"non_block": True, "executor": executor, "returned": returned}}
+
+
+def grammar_bitmask(grammar_output: GrammarOutput | None) -> Described:
+    ids = grammar_output.structured_output_request_ids if grammar_output else []
+    return {"facts": {"structured_output_request_ids": ids}}
+
+
+def process_aborts(aborted: list[str]) -> Described:
+    return {"facts": {"aborted": aborted}, "requests": aborted_changes(aborted)}
+
+
+def update_from_output(scheduler: Scheduler, outputs: dict[int, EngineCoreOutputs]) -> Described:
+    """Return each request's new tokens, with where in its output they begin, and who has finished and why."""
+    each = [output for client in outputs.values() for output in client.outputs]
+    requests = scheduler.requests | {request.request_id: request for request in scheduler.stopped}
+    return {
+        "facts": {
+            "new_token_ids": {output.request_id: output.new_token_ids for output in each},
+            "finished": {output.request_id: output.finish_reason for output in each if output.finish_reason},
+        },
+        "requests": [_finished_change(request) for request in scheduler.stopped],
+        "output": [
+            (
+                output.request_id,
+                requests[output.request_id].num_output_tokens - len(output.new_token_ids),
+                output.new_token_ids,
+            )
+            for output in each
+        ],
+    }
+
+
+def added_change(request: Request, arrival_pass: int) -> RequestChange:
+    return request.request_id, {
+        "status": request.status.name,
+        "prompt_token_ids": request.prompt_token_ids,
+        "num_prompt_tokens": request.num_prompt_tokens,
+        "max_tokens": request.max_tokens,
+        "temperature": request.sampling_params.temperature,
+        "priority": request.priority,
+        "arrival_pass": arrival_pass,
+    }
+
+
+def preempted_change(request: Request) -> RequestChange:
+    return request.request_id, {"status": request.status.name, "num_preemptions": request.num_preemptions}
+
+
+def aborted_changes(request_ids: list[str]) -> list[RequestChange]:
+    status = RequestStatus.FINISHED_ABORTED
+    return [(request_id, {"status": status.name, "finish_reason": status.finish_reason}) for request_id in request_ids]
+
+
+def _finished_change(request: Request) -> RequestChange:
+    return request.request_id, {
+        "status": request.status.name,
+        "finish_reason": request.status.finish_reason,
+        "stop_reason": request.stop_reason,
+    }
+
+
+def _decision(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, Any]:
+    cached = output.scheduled_cached_reqs
+    pool = scheduler.kv_cache_manager.block_pool
+    return {
+        "scheduled_new_reqs": [_new_request(new) for new in output.scheduled_new_reqs],
+        "scheduled_cached_reqs": {
+            "req_ids": cached.req_ids,
+            "resumed_req_ids": sorted(cached.resumed_req_ids),
+            "new_block_ids": cached.new_block_ids,
+            "num_computed_tokens": cached.num_computed_tokens,
+            "num_output_tokens": cached.num_output_tokens,
+        },
+        "num_scheduled_tokens": output.num_scheduled_tokens,
+        "total_num_scheduled_tokens": output.total_num_scheduled_tokens,
+        "scheduled_spec_decode_tokens": output.scheduled_spec_decode_tokens,
+        "finished_req_ids": sorted(output.finished_req_ids),
+        "preempted_req_ids": sorted(output.preempted_req_ids),
+        "waiting": [request.request_id for request in scheduler.waiting],
+        "running": [request.request_id for request in scheduler.running],
+        "num_free_blocks": pool.num_free_blocks,
+        "num_gpu_blocks": pool.num_gpu_blocks,
+        "why": explain(scheduler),
+    }
+
+
+def _status_changes(scheduler: Scheduler) -> list[RequestChange]:
+    plan = scheduler.plan
+    started = [
+        (request.request_id, {"status": "RUNNING", "num_cached_tokens": request.num_cached_tokens})
+        for request in plan.new + plan.resumed
+    ]
+    return started + [preempted_change(request) for request in plan.preempted]
+
+
+def _new_request(new: NewRequestData) -> dict[str, Any]:
+    return {
+        "req_id": new.req_id,
+        "num_prompt_tokens": len(new.prompt_token_ids),
+        "block_ids": new.block_ids,
+        "num_computed_tokens": new.num_computed_tokens,
+    }

@@ -1,0 +1,57 @@
+"""Rotary position embedding in the neox style: element i turns with element i + D / 2."""
+
+import torch
+from numba import prange
+
+from kernels.cpu import as_numpy, as_rows, jit_both, narrow, run, widen
+
+
+def make_cos_sin(max_len: int, head_dim: int, theta: float) -> torch.Tensor:
+    """Return the float32 table [max_len, head_dim]: for each position its cosines, then its sines."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+    angles = torch.arange(max_len, dtype=torch.int64).float()[:, None] * (1.0 / theta**exponents)
+    return torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+
+def rotary_embedding(positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor) -> None:
+    """Turn query [T, H, D] and key [T, KH, D] in place by their positions [T] (int64).
+
+    Rows may lie apart (slices of a fused product). cos_sin: from make_cos_sin, float32. Arithmetic is float32 (float64
+    for float64), rounded once. Raises ValueError if the heads of a row are not dense; positions must be below max_len.
+    """
+    if query.is_cpu:
+        _rotate_on_cpu(positions, query, key, cos_sin)
+    else:
+        rotary_embedding_reference(positions, query, key, cos_sin)
+
+
+def _rotate_on_cpu(positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor) -> None:
+    heads = query.shape[1], key.shape[1]
+    work = query.numel() + key.numel()
+    run(_rotate_cpu, work, as_numpy(positions), *as_rows(query), *as_rows(key), *heads, as_numpy(cos_sin))
+
+
+@jit_both
+def _rotate_cpu(positions, query, query_step, key, key_step, num_heads, num_kv_heads, cos_sin):
+    half = cos_sin.shape[1] // 2
+    for token in prange(positions.shape[0]):
+        angles = cos_sin[positions[token]]
+        for head in range(num_heads + num_kv_heads):
+            if head < num_heads:
+                row = query[token * query_step + head * 2 * half :]
+            else:
+                row = key[token * key_step + (head - num_heads) * 2 * half :]
+            for i in range(half):
+                a, b = widen(row[i]), widen(row[half + i])
+                row[i] = narrow(a * angles[i] - b * angles[half + i], row[0])
+                row[half + i] = narrow(b * angles[i] + a * angles[half + i], row[0])
+
+
+def rotary_embedding_reference(
+    positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor
+) -> None:
+    """Say what rotary_embedding means."""
+    cos, sin = cos_sin[positions][:, None].chunk(2, dim=-1)
+    for x in (query, key):
+        a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
+        x.copy_(torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1))

@@ -1,0 +1,34 @@
+"""The gated activation of the MLP: silu(gate) * up, from one fused product."""
+
+import torch
+from numba import prange
+
+from kernels.cpu import as_numpy, cast, exp, jit_both, narrow, run, widen
+
+
+def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """Return silu(gate) * up. gate_up: [T, 2 * N], gate first. Result: [T, N], same dtype.
+
+    silu is calculated in float32 (float64 for float64) and rounded before up multiplies it, as HF's Llama does.
+    """
+    if not gate_up.is_cpu:
+        return silu_and_mul_reference(gate_up)
+    out = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2), dtype=gate_up.dtype)
+    run(_silu_and_mul_cpu, out.numel(), as_numpy(gate_up.contiguous()), as_numpy(out))
+    return out
+
+
+@jit_both
+def _silu_and_mul_cpu(gate_up, out):
+    num_rows, width = out.shape
+    for row in prange(num_rows):
+        for i in range(width):
+            gate = widen(gate_up[row, i])
+            activated = narrow(gate / (cast(1, gate) + exp(-gate)), gate_up[0, 0])
+            out[row, i] = narrow(widen(activated) * widen(gate_up[row, width + i]), gate_up[0, 0])
+
+
+def silu_and_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:
+    """Say what silu_and_mul means."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up

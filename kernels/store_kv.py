@@ -1,0 +1,130 @@
+"""A pass's keys and values of one layer into their slots of the paged cache [blocks, kv_heads, block_size, dim]."""
+
+import torch
+
+from kernels.cpu import as_numpy, as_rows, is_dense, jit
+from kernels.triton_support import tl, triton
+
+
+def store_kv(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> None:
+    """Write token t's key and value to slot slot_mapping[t]; slot -1 (padding) writes nothing.
+
+    key, value: [T, KH, D], rows may lie apart (slices of a fused product). Caches: [B, KH, block_size, D] of the same
+    dtype, contiguous. slot_mapping: int64, T or fewer: further tokens are padding. Raises ValueError on a cache that
+    is not contiguous.
+    """
+    if not (key_cache.is_contiguous() and value_cache.is_contiguous()):
+        raise ValueError("the KV cache must be contiguous: [num_blocks, num_kv_heads, block_size, head_dim]")
+    if key.is_cuda and triton is not None:
+        store_kv_triton(key, value, key_cache, value_cache, slot_mapping)
+    elif key.is_cpu:
+        _store_kv_on_cpu(key, value, key_cache, value_cache, slot_mapping)
+    else:
+        _store_kv_torch(key, value, key_cache, value_cache, slot_mapping)
+
+
+def _store_kv_on_cpu(
+    key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    keys, key_step = as_rows(key if is_dense(key) else key.contiguous())
+    values, value_step = as_rows(value if is_dense(value) else value.contiguous())
+    _store_kv_cpu(keys, key_step, values, value_step, as_numpy(key_cache), as_numpy(value_cache), as_numpy(slots))
+
+
+@jit()
+def _store_kv_cpu(keys, key_step, values, value_step, key_cache, value_cache, slots):
+    num_heads, block_size, dim = key_cache.shape[1:]
+    for token in range(slots.shape[0]):
+        if slots[token] < 0:
+            continue
+        block, offset = slots[token] // block_size, slots[token] % block_size
+        for head in range(num_heads):
+            key_at, value_at = token * key_step + head * dim, token * value_step + head * dim
+            key_cache[block, head, offset] = keys[key_at : key_at + dim]
+            value_cache[block, head, offset] = values[value_at : value_at + dim]
+
+
+def _store_kv_torch(
+    key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    kept = torch.nonzero(slots >= 0).flatten()
+    blocks = slots[kept] // key_cache.shape[2]
+    offsets = slots[kept] % key_cache.shape[2]
+    key_cache[blocks, :, offsets] = key[kept]
+    value_cache[blocks, :, offsets] = value[kept]
+
+
+def store_kv_reference(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> None:
+    """Say what store_kv means, token by token."""
+    for token, slot in enumerate(slot_mapping.tolist()):
+        if slot >= 0:
+            block, offset = divmod(slot, key_cache.shape[2])
+            key_cache[block, :, offset] = key[token]
+            value_cache[block, :, offset] = value[token]
+
+
+if triton is not None:
+    from kernels.flat_index import flat_index_triton
+
+    @triton.jit
+    def store_kv_kernel(
+        key,
+        value,
+        key_cache,
+        value_cache,
+        slot_mapping,
+        key_stride,
+        value_stride,
+        num_heads,
+        block_size,
+        DIM: tl.constexpr,
+        PADDED_DIM: tl.constexpr,
+    ):
+        """One program a (token, head)."""
+        token, head = tl.program_id(0), tl.program_id(1)
+        slot = tl.load(slot_mapping + token)
+        if slot >= 0:
+            d = tl.arange(0, PADDED_DIM)
+            mask = d < DIM
+            row = flat_index_triton(slot // block_size, head, num_heads) * block_size + slot % block_size
+            target = row * DIM + d
+            k = tl.load(key + flat_index_triton(token, head * DIM, key_stride) + d, mask=mask)
+            v = tl.load(value + flat_index_triton(token, head * DIM, value_stride) + d, mask=mask)
+            tl.store(key_cache + target, k, mask=mask)
+            tl.store(value_cache + target, v, mask=mask)
+
+    def store_kv_triton(
+        key: torch.Tensor,
+        value: torch.Tensor,
+        key_cache: torch.Tensor,
+        value_cache: torch.Tensor,
+        slot_mapping: torch.Tensor,
+    ) -> None:
+        """Launch the kernel: store_kv on the GPU, without a wait for it."""
+        num_heads, block_size, dim = key_cache.shape[1:]
+        key, value = (x if is_dense(x) else x.contiguous() for x in (key, value))
+        store_kv_kernel[(slot_mapping.shape[0], num_heads)](
+            key,
+            value,
+            key_cache,
+            value_cache,
+            slot_mapping,
+            key.stride(0),
+            value.stride(0),
+            num_heads,
+            block_size,
+            DIM=dim,
+            PADDED_DIM=triton.next_power_of_2(dim),
+        )

@@ -1,0 +1,59 @@
+"""Hand a model its weights by name, checking that none is missing, misshapen or left over."""
+
+from typing import Protocol
+
+import torch
+
+from engine.config import ConfigError
+
+UNUSED = ("rotary_emb.inv_freq",)  # old checkpoints store what is computed from rope_theta
+
+
+class Checkpoint(Protocol):
+    """Named tensors, read one at a time."""
+
+    @property
+    def source(self) -> str:
+        """The file or folder, for error messages."""
+
+    def names(self) -> set[str]:
+        """Return the name of every tensor."""
+
+    def read(self, name: str) -> torch.Tensor:
+        """Return one tensor on the CPU. Raises ConfigError when the file is damaged."""
+
+
+class Weights:
+    """A checkpoint on its way into a model, by Hugging Face's names."""
+
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+        self.checkpoint = checkpoint
+        self.dtype = dtype
+        self.device = device
+        self._left = {name for name in checkpoint.names() if not name.endswith(UNUSED)}
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        """Return the named tensor in our dtype, on our device. Raises ConfigError when missing or of another shape."""
+        if name not in self._left:
+            raise ConfigError(f"{self.checkpoint.source} has no tensor {name}: the weights do not fit config.json")
+        self._left.remove(name)
+        tensor = self.checkpoint.read(name)
+        if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+            raise ConfigError(
+                f"{self.checkpoint.source}: tensor {name} is {tensor.dtype} {list(tensor.shape)}, "
+                f"expected floating point {list(shape)}: the weights do not fit config.json"
+            )
+        return tensor.to(self.device, self.dtype)
+
+    def drop(self, name: str) -> None:
+        """Leave out a tensor that the model has no use for, if it is there."""
+        self._left.discard(name)
+
+    def finish(self) -> None:
+        """Raise ConfigError if the checkpoint holds a tensor that the model did not take."""
+        if self._left:
+            name = min(self._left)
+            raise ConfigError(
+                f"{self.checkpoint.source} has a tensor we don't know, {name} ({len(self._left)} such): "
+                "this variant of the architecture is not implemented"
+            )

@@ -1,0 +1,79 @@
+"""What every test may ask for.
+
+`smollm2`        path of the fetched default model (a GGUF file), as a string; session-scoped
+`chromium_path`  path of a real Chromium, as a string; session-scoped
+`browser`        a headless Playwright browser (sync API) on that Chromium; session-scoped
+
+A page test is a plain function marked `browser`:
+
+    pytestmark = pytest.mark.browser
+
+    def test_title(browser):
+        page = browser.new_page(viewport={"width": 1280, "height": 720})   # or browser.new_context(...)
+        page.goto("http://127.0.0.1:...")
+        ...
+        page.close()
+
+Where there is no Chromium, tests that use `browser` are skipped and the summary says so in capitals; with CI set in the
+environment, they fail.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from chromium import ADVICE, LAUNCH_ARGS, find_chromium
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+NO_BROWSER = pytest.StashKey[bool]()
+
+for _name, _examples in (("dev", 50), ("ci", 300), ("long", 3000)):
+    settings.register_profile(
+        _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session")
+def chromium_path(request: pytest.FixtureRequest) -> str:
+    """Path of a real Chromium. Skips where there is none, and fails instead with CI set."""
+    if path := find_chromium():
+        return path
+    request.config.stash[NO_BROWSER] = True
+    if os.environ.get("CI"):
+        pytest.fail(f"no Chromium, and with CI set the browser tests must run: {ADVICE}")
+    pytest.skip(f"no Chromium: {ADVICE}")
+
+
+@pytest.fixture(scope="session")
+def browser(chromium_path: str) -> Iterator["Browser"]:
+    """A headless browser for the whole session. Each test opens its own page or context and closes it."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium_path, args=LAUNCH_ARGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> str:
+    """Path of the default model's GGUF file, which `make test` fetches first. Fails where it isn't there."""
+    from engine.cache import cache_folder
+    from engine.fetch import MEMBER
+
+    path = cache_folder() / Path(MEMBER).name
+    if not path.is_file():
+        pytest.fail(f"there is no {path}: run `make model` (or `python -m engine.fetch`) once")
+    return str(path)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash.get(NO_BROWSER, False):
+        terminalreporter.section("BROWSER TESTS DID NOT RUN", sep="!", red=True, bold=True)
+        terminalreporter.write_line(f"There is no Chromium on this machine. To run them, {ADVICE}.")

@@ -1,0 +1,146 @@
+"""`batchscope serve` on the tiny model as a process, and a page on it that notes what goes wrong."""
+
+import atexit
+import functools
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import requests
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Request
+
+# 16 rows over few tokens a pass, so that prompts come in chunks and rows leave, move and swap.
+FLAGS = ("--model", "tiny", "--max-num-seqs", "16", "--max-num-batched-tokens", "96", "--port", "0")
+
+
+class Served:
+    """A `batchscope serve` process and its HTTP routes."""
+
+    def __init__(self, *flags: str) -> None:
+        command = [sys.executable, "-c", "import sys; from batchscope.cli import main; sys.exit(main())", "serve"]
+        self.process = subprocess.Popen([*command, *FLAGS, *flags], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        found = re.search(r"http://\S+", self.process.stdout.readline())
+        assert found, "batchscope serve printed no address"
+        self.base = found[0]
+
+    def get(self, path: str) -> Any:
+        reply = requests.get(self.base + path, timeout=30)
+        reply.raise_for_status()
+        return reply.json()
+
+    def post(self, path: str, **body: Any) -> Any:
+        reply = requests.post(self.base + path, json=body, timeout=30)
+        reply.raise_for_status()
+        return reply.json()
+
+    def state(self) -> dict[str, Any]:
+        return self.get("/api/state")
+
+    def log(self) -> bytes:
+        """The whole log, as the page would fetch it."""
+        data, seq, last = b"", 0, self.state()["seq"]
+        while seq <= last:
+            reply = requests.get(f"{self.base}/api/log?from={seq}&to={last}", timeout=30)
+            data, seq = data + reply.content, int(reply.headers["X-To-Seq"]) + 1
+        return data
+
+    def rest(self) -> None:
+        """Let the passes run and end every request."""
+        self.post("/api/control", action="resume")
+        for req_id in live(self.state()):
+            requests.delete(f"{self.base}/api/requests/{req_id}", timeout=30)
+        within(lambda: not live(self.state()) and not any(self.state()["rows"]))
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@functools.cache
+def shared_server() -> Served:
+    """One server for all page tests of a session."""
+    served = Served()
+    atexit.register(served.stop)
+    return served
+
+
+@contextmanager
+def open_page(browser: "Browser", served: Served, **context: Any) -> Iterator["Page"]:
+    """A page that has loaded its state. Fails if it logged an error or asked another server for anything."""
+    context.setdefault("viewport", {"width": 1280, "height": 720})
+    opened = browser.new_context(**context)
+    page = opened.new_page()
+    errors: list[str] = []
+    foreign: list[str] = []
+    expected: list[str] = []  # parts of error texts that a test provokes
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("request", lambda request: foreign.append(request.url) if _foreign(request, served) else None)
+    page.expected_errors = expected  # type: ignore[attr-defined]
+    try:
+        page.goto(served.base)
+        until(page, "window.__model !== undefined")
+        until(page, "document.querySelector('#link').textContent === 'live'")
+        yield page
+        assert [text for text in errors if not any(part in text for part in expected)] == []
+        assert foreign == []
+    finally:
+        opened.close()
+
+
+def live(state: dict[str, Any]) -> list[str]:
+    return [req_id for req_id, request in state["requests"].items() if "finish_reason" not in request]
+
+
+def until(page: "Page", expression: str, timeout: float = 30) -> Any:
+    """Wait until the expression is true in the page. (Playwright's own wait needs eval, which the page forbids.)"""
+    return within(lambda: page.evaluate(expression), timeout, expression)
+
+
+def within(condition: Any, timeout: float = 30, what: str = "the condition") -> Any:
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not come true in {timeout} s")
+
+
+def pause(page: "Page", served: Served) -> dict[str, Any]:
+    """Pause by the page's button; return /api/state once the page has caught up with it."""
+    page.click("#pause")
+    until(page, "__model.gate.paused")
+    return settled(page, served)
+
+
+def settled(page: "Page", served: Served) -> dict[str, Any]:
+    """/api/state at a moment when the page shows all of it."""
+
+    def same() -> dict[str, Any] | None:
+        state = served.state()
+        return state if state["seq"] == page.evaluate("__model.seq") and not state["gate"].get("permits") else None
+
+    state = within(same, what="the page catching up with the engine")
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return state
+
+
+def table(page: "Page", selector: str) -> list[list[str]]:
+    """The texts of a table's body as a screen reader gets them."""
+    return page.evaluate(
+        "selector => Array.from(document.querySelector(selector).tBodies[0].rows,"
+        " line => Array.from(line.cells, cell => cell.textContent))",
+        selector,
+    )
+
+
+def _foreign(request: "Request", served: Served) -> bool:
+    return urlsplit(request.url).netloc != urlsplit(served.base).netloc and not request.url.startswith("data:")

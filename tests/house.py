@@ -1,0 +1,28 @@
+"""The repository as a place: its rooms, copies of it, and commands run in it."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("batchscope", "engine", "runner", "kernels", "tracer", "webui")
+FILES = ("pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt")
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with nothing on stdin; its stdout and stderr come back together."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS", "CI")}
+    return subprocess.run(
+        list(map(str, command)), cwd=cwd, env=kept | environment, text=True, timeout=240,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+
+
+def copy_house(target: Path) -> Path:
+    """Copy the rooms and the files that an installation needs into `target`, to be changed at will."""
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, target / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, target)
+    return target

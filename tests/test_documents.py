@@ -1,0 +1,34 @@
+"""README.md and CONTRIBUTING.md name files and flags that exist; files stay short enough to read."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from house import ROOMS, ROOT, run
+
+DOCUMENTS = ("README.md", "CONTRIBUTING.md")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_file_that_a_document_names_exists(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    paths = re.findall(rf"`((?:{'|'.join(ROOMS)}|tests|notebooks|\.ci)/[\w./-]*)`", text)
+    assert paths
+    missing = [path for path in links + paths if not (ROOT / path).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_flag_that_a_document_names_exists(name: str) -> None:
+    commands = Path(sys.executable).parent / "batchscope"
+    known = "".join(run(commands, command, "--help").stdout for command in ("serve", "conformance", "bench"))
+    known_flags = set(re.findall(r"--[a-z][\w-]+", known)) | {"--timeout"}
+    named = set(re.findall(r"`(?:batchscope \w+ )?(--[a-z][\w-]+)", (ROOT / name).read_text(encoding="utf-8")))
+    assert named <= known_flags, named - known_flags
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    long = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if len(path.read_text().splitlines()) > 500]
+    assert not long

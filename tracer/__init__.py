@@ -1,0 +1,1 @@
+"""Events of the persistent batch: schema, recorder, log, fold and gate."""

@@ -1,0 +1,89 @@
+"""What a trace consists of: log entries, pass records and the changes in them.
+
+An entry is a plain map once encoded (msgpack), so that a browser reads it without a schema. Every entry has `seq`, the
+engine's gapless number, and `kind`. Times are nanoseconds of the monotonic clock, counted from `start_ns` of the pass.
+"""
+
+from typing import Any
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+# The fields of one batch row, as `fold` rebuilds them and as InputBatch holds them.
+ROW_FIELDS = (
+    "req_id",  # str
+    "num_prompt_tokens",  # int
+    "num_computed_tokens",  # int, before this pass computes its tokens
+    "num_tokens_no_spec",  # int, prompt and output tokens known
+    "token_ids",  # list[int], num_tokens_no_spec of them
+    "block_table",  # list[int], physical block ids in order
+    "temperature",  # float
+    "top_p",  # float
+    "top_k",  # int, 0 for off
+    "min_p",  # float
+)
+
+# A change is a list whose head names the assignment:
+#   ["set", field, [row, ...], [value, ...]]           row[field] = value
+#   ["put", field, [row, ...], [start, ...], [[...]]]  row[field][start:] = values (for token_ids and block_table)
+#   ["clear", row]                                     the row is empty
+#   ["move", src, dst]                                 dst = src, src is empty
+#   ["swap", a, b]                                     a, b = b, a
+Change = list[Any]
+
+
+class PhaseRecord(msgspec.Struct, omit_defaults=True):
+    """One phase of one pass.
+
+    `facts` holds what the phase made, under the field names of vLLM and of the recordings in tests/vectors.
+    `changes` holds its assignments to the batch. `requests` holds [request id, partial state] pairs, to be merged into
+    what is known of the request; `output` holds [request id, start, token ids] triples.
+    """
+
+    phase: str
+    start: int
+    end: int
+    facts: dict[str, Any] = {}
+    changes: list[Change] = []
+    requests: list[tuple[str, dict[str, Any]]] = []
+    output: list[tuple[str, int, list[int]]] = []
+
+
+class PassRecord(msgspec.Struct):
+    """One pass of the engine: a call of `EngineCore.step` that had something to do."""
+
+    seq: int
+    kind: str  # "pass"
+    pass_id: int  # counts from 0, one more each pass
+    time: float  # wall clock at the start, seconds since the epoch
+    start_ns: int
+    phases: list[PhaseRecord]
+
+
+class EventRecord(msgspec.Struct):
+    """What happens between passes: kind is "request" (added, aborted, refused) or "gate" (paused, resumed, a step)."""
+
+    seq: int
+    kind: str
+    time: float
+    facts: dict[str, Any]
+    requests: list[tuple[str, dict[str, Any]]] = []
+
+
+Entry = PassRecord | EventRecord
+
+
+def encode(entry: Entry) -> bytes:
+    """Return the entry as one msgpack map."""
+    return msgspec.msgpack.encode(entry)
+
+
+def decode(data: bytes) -> Entry:
+    """Return the entry that `encode` made. Raises msgspec.ValidationError on anything else."""
+    kind = msgspec.msgpack.decode(data, type=_Head).kind
+    return msgspec.msgpack.decode(data, type=PassRecord if kind == "pass" else EventRecord)
+
+
+class _Head(msgspec.Struct):
+    kind: str

@@ -1,0 +1,127 @@
+"""The requests that came in through the web and have not been given up or read to their end."""
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from engine.async_llm import AsyncLLM, EngineDeadError, RequestOutput, RequestStream
+from engine.sampling_params import SamplingParams
+from webui.errors import ApiError
+
+Prompt = str | list[int]
+FIELDS = {"prompt", *SamplingParams.__struct_fields__}
+WORD = re.compile(r"\w+")
+TICK = 0.1  # seconds between looks at whether a client is still there
+DRAIN_EVERY = 0.05  # seconds between looks at the streams that nobody reads
+
+
+class LiveRequests:
+    """Submits, knows by id and cancels. Used from every thread of the server."""
+
+    def __init__(self, llm: AsyncLLM) -> None:
+        self._llm = llm
+        self._streams: dict[str, RequestStream] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+
+    def submit(self, prompt: Prompt, params: SamplingParams, request_id: str, priority: int = 0) -> RequestStream:
+        """Hand a request to the engine. Raises ApiError with the reason where it is refused."""
+        if self._closing:
+            raise ApiError(503, "the server is shutting down")
+        try:
+            stream = self._llm.generate(prompt, params, request_id=request_id, priority=priority)
+        except ValueError as error:
+            raise ApiError(400, str(error), _field_of(str(error))) from None
+        with self._changed:
+            self._streams[request_id] = stream
+        return stream
+
+    def release(self, request_id: str) -> None:
+        """Forget a request, and abort it where it still runs."""
+        with self._changed:
+            stream = self._streams.pop(request_id, None)
+            self._changed.notify_all()
+        if stream is not None:
+            stream.cancel()
+
+    def cancel(self, request_id: str) -> bool:
+        """Abort a request, which then ends with reason "abort" for whoever reads it. Returns whether it was live."""
+        return self._llm.abort(request_id)
+
+    def ids(self) -> list[str]:
+        """Return the ids of the requests that are still held."""
+        with self._changed:
+            return list(self._streams)
+
+    def close(self, timeout: float) -> int:
+        """Take nothing more, abort what runs, and wait for its readers. Returns how many requests were aborted."""
+        self._closing = True
+        ids = self.ids()
+        for request_id in ids:
+            self.cancel(request_id)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._streams, timeout)
+        return len(ids)
+
+
+class Drain(threading.Thread):
+    """Reads the streams of requests that the page follows through the trace, so that outputs don't pile up."""
+
+    def __init__(self, live: LiveRequests) -> None:
+        super().__init__(name="drain", daemon=True)
+        self._live = live
+        self._streams: dict[str, RequestStream] = {}
+        self._added = threading.Condition()
+
+    def add(self, request_id: str, stream: RequestStream) -> None:
+        with self._added:
+            self._streams[request_id] = stream
+            self._added.notify()
+
+    def run(self) -> None:
+        while True:
+            with self._added:
+                self._added.wait_for(lambda: self._streams)
+                streams = list(self._streams.items())
+            for request_id, stream in streams:
+                if _drained(stream):
+                    del self._streams[request_id]
+                    self._live.release(request_id)
+            time.sleep(DRAIN_EVERY)
+
+
+def outputs(streams: Sequence[RequestStream], tick: float = TICK) -> Iterator[tuple[int, RequestOutput] | None]:
+    """Yield (index of the stream, output) as they come until all have finished, and None after a quiet tick.
+
+    Raises EngineDeadError where the engine has died.
+    """
+    live = dict(enumerate(streams))
+    while live:
+        quiet = True
+        for index, stream in list(live.items()):
+            output = stream.get(tick / len(live))
+            while output is not None:
+                quiet = False
+                if output.finished:
+                    del live[index]
+                yield index, output
+                output = None if index not in live else stream.get(0)
+        if quiet:
+            yield None
+
+
+def _drained(stream: RequestStream) -> bool:
+    """Read what is there; return whether nothing more will come."""
+    try:
+        while output := stream.get(0):
+            if output.finished:
+                return True
+    except EngineDeadError:
+        return True
+    return False
+
+
+def _field_of(message: str) -> str | None:
+    """Return the request field that an error sentence is about, by the field it names first."""
+    return next((word for word in WORD.findall(message) if word in FIELDS), None)

@@ -1,0 +1,55 @@
+// HTTP calls to the server. Each failure is an Error whose message can be shown as it is.
+
+async function call(method, path, body) {
+  let reply;
+  try {
+    reply = await fetch(path, {
+      method,
+      cache: "no-store",
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch {
+    throw new Error("The server does not answer. Is `batchscope serve` still running?");
+  }
+  if (!reply.ok) throw new Error(await wordsOf(reply));
+  return reply;
+}
+
+async function wordsOf(reply) {
+  const text = await reply.text();
+  try {
+    const { error, message } = JSON.parse(text);
+    return error?.message ?? (typeof error === "string" ? error : message) ?? text;
+  } catch {
+    const plain = /<html|<!doctype/i.test(text) ? "" : text.trim();
+    return plain || `The server answered ${reply.status} ${reply.statusText}.`;
+  }
+}
+
+const json = async (method, path, body) => (await call(method, path, body)).json();
+
+export const getConfig = () => json("GET", "/api/config");
+export const getState = () => json("GET", "/api/state");
+export const getPass = (passId) => json("GET", `/api/passes/${passId}`);
+export const getSamples = async () => (await json("GET", "/api/samples")).samples;
+export const postRequest = (request) => json("POST", "/api/requests", request);
+export const postControl = (action, passes = 1) => json("POST", "/api/control", { action, passes });
+export const cancelRequest = (reqId) => call("DELETE", `/api/requests/${encodeURIComponent(reqId)}`);
+
+/** The vocabulary as { tokens: Uint8Array[], special: number[] }. It never changes: the browser may keep it. */
+export async function getVocab() {
+  const reply = await fetch("/api/vocab");
+  if (!reply.ok) throw new Error(await wordsOf(reply));
+  return globalThis.MessagePack.decode(new Uint8Array(await reply.arrayBuffer()));
+}
+
+/** null while the engine is well, else why it is not, in words. */
+export async function whyUnhealthy() {
+  try {
+    const reply = await fetch("/health", { cache: "no-store" });
+    return reply.ok ? null : await wordsOf(reply);
+  } catch {
+    return null; // the socket tells when the server is gone
+  }
+}

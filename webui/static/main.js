@@ -1,0 +1,130 @@
+// Puts the page together: loads what never changes, then draws once a frame when something has.
+import { getConfig, getVocab } from "api";
+import { BatchGrid } from "batch_grid";
+import { Chips } from "chips";
+import { Detail } from "detail";
+import { $, setText } from "dom";
+import { Handoff } from "handoff";
+import { bindKeys } from "keys";
+import { Net } from "net";
+import { Prompts } from "prompts";
+import { Requests } from "requests";
+import { Store } from "store";
+import { Theme } from "theme";
+import { TokenAxis } from "token_axis";
+import { Transport } from "transport";
+import { Vocab } from "vocab";
+
+const RETRY_MS = 2000;
+const TICK_MS = 500; // the pass rate is looked at this often at least
+
+async function load() {
+  for (;;) {
+    try {
+      const [config, vocab] = await Promise.all([getConfig(), getVocab()]);
+      return { config, vocab: new Vocab(vocab) };
+    } catch (error) {
+      setText($("notice"), error.message);
+      $("notice").hidden = false;
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
+
+class Page {
+  constructor({ config, vocab }) {
+    this.store = new Store(config.max_num_seqs);
+    this.theme = new Theme(() => this.changed());
+    this.transport = new Transport(this.store, () => this.changed());
+    this.chips = new Chips(config.phases, (name) => this.showPhase(name));
+    this.axis = new TokenAxis(this.store, this.theme, vocab, config.block_size);
+    this.grid = new BatchGrid(this.store, this.theme, config.block_size, (row) => this.axis.showRow(row));
+    this.requests = new Requests(this.store, vocab);
+    this.views = [this.requests, this.axis, new Handoff(this.store, vocab), new Detail(this.store)];
+    this.net = new Net(this.store, (link) => this.transport.setLink(link));
+    new Prompts();
+    this.#keys();
+    setText($("model"), config.model);
+  }
+
+  async start() {
+    await this.net.start();
+    globalThis.__model = model(this.store);
+    setInterval(() => this.changed(), TICK_MS);
+    const frame = () => {
+      requestAnimationFrame(frame);
+      this.net.drain();
+      if (this.dirty || this.store.version !== this.drawn) this.#render();
+      else if (this.fading) this.fading = this.grid.render();
+    };
+    frame();
+  }
+
+  changed() {
+    this.dirty = true;
+  }
+
+  showPhase(name) {
+    this.store.showPhase(name);
+  }
+
+  #render() {
+    const shown = this.store.shown();
+    [this.drawn, this.dirty] = [this.store.version, false];
+    this.transport.render(shown);
+    this.chips.render(shown?.record, this.store.phase);
+    this.fading = this.grid.render();
+    for (const view of this.views) view.render();
+    this.grid.legend();
+    this.#summary(shown);
+  }
+
+  /** Tell screen readers about the pass when it stands still. */
+  #summary(shown) {
+    if (!shown || !(this.store.paused || !this.store.live)) return;
+    setText($("summary"), `Pass ${shown.record.pass_id}. ${$("batch-count").textContent}. ${$("axis-count").textContent}. ${$("handoff-line").textContent}`);
+  }
+
+  #keys() {
+    const { transport, theme, grid, axis, store, chips } = this;
+    const help = () => ($("keys").open ? $("keys").close() : $("keys").showModal());
+    $("help").addEventListener("click", help);
+    bindKeys({
+      help,
+      pauseOrResume: () => transport.pauseOrResume(),
+      step: () => transport.step(),
+      forwardOrStep: () => transport.forwardOrStep(),
+      back: () => transport.walk(-1),
+      live: () => transport.goLive(),
+      phase: (by) => this.showPhase(chips.neighbour(store.phase, by)),
+      wholePass: () => this.showPhase(null),
+      row: (by) => grid.chooseRow(by),
+      token: (by) => axis.chooseToken(by),
+      theme: () => theme.nextTheme(),
+      type: () => theme.toggleType(),
+    });
+  }
+}
+
+/** What tests and the console may read: plain copies, never the state itself. */
+function model(store) {
+  const copy = (value) => structuredClone(value);
+  return Object.freeze({
+    get seq() { return store.state.seq; },
+    get passId() { return store.state.pass_id; },
+    get rows() { return copy(store.state.rows); },
+    get requests() { return Object.fromEntries(copy(store.state.requests)); },
+    get finished() { return copy(store.state.finished); },
+    get gate() { return copy(store.state.gate); },
+    get shown() {
+      const shown = store.shown();
+      const states = store.states();
+      return {
+        passId: shown?.record.pass_id ?? null, phase: store.phase, live: store.live, rows: copy(store.rows()),
+        states: Array.from(states.rows, ([row, state]) => ({ row, ...state })), left: copy(states.left), passes: store.passes().length,
+      };
+    },
+  });
+}
+
+new Page(await load()).start();

@@ -1,0 +1,105 @@
+// One card a request: its prompt, its text as it streams, why it waits, and a way to cancel it.
+import { cancelRequest } from "api";
+import { $, el, setAttr, setText } from "dom";
+import { hover } from "hover";
+import { factsOf } from "row_states";
+import { whySentence } from "why";
+
+const STATUS = { WAITING: "waiting", RUNNING: "running", PREEMPTED: "preempted" };
+
+/** The list of requests, newest first. It always shows the present, also while an older pass is looked at. */
+export class Requests {
+  constructor(store, vocab) {
+    this.store = store;
+    this.vocab = vocab;
+    this.cards = new Map();
+    hover.onChange(() => this.#light());
+  }
+
+  render() {
+    const { requests } = this.store.state;
+    for (const [reqId, card] of this.cards) {
+      if (requests.get(reqId) !== card.request) this.#drop(reqId);
+    }
+    const why = factsOf(this.store.segments.at(-1)?.passes.at(-1)?.record, "schedule").why ?? {};
+    const count = { running: 0, waiting: 0 };
+    for (const [reqId, request] of requests) {
+      const card = this.cards.get(reqId) ?? this.#add(reqId, request);
+      this.#update(card, request, why[reqId]);
+      if (request.status === "RUNNING") count.running += 1;
+      else if (!request.finish_reason) count.waiting += 1;
+    }
+    setText($("requests-count"), `${count.running} running, ${count.waiting} waiting`);
+  }
+
+  #add(reqId, request) {
+    const part = (name, tag = "div") => el(tag, { class: name });
+    const id = el("button", { type: "button", class: "id", title: `${reqId}: show all of its text`, "aria-expanded": "false" }, reqId);
+    const cancel = el("button", { type: "button", class: "cancel", title: "cancel", "aria-label": `cancel ${reqId}` }, "✕");
+    const card = { node: el("li", { class: "card", "data-request": reqId }), request, id, cancel, seen: 0 };
+    for (const name of ["prompt", "output", "why", "error"]) card[name] = part(name);
+    for (const name of ["status", "counts"]) card[name] = part(name, "span");
+    card.error.hidden = true;
+    card.node.append(el("div", { class: "head" }, id, card.counts, card.status, cancel), card.prompt, card.output, card.why, card.error);
+    setText(card.prompt, this.vocab.text(request.prompt_token_ids ?? []));
+    id.addEventListener("click", () => setAttr(id, "aria-expanded", card.node.classList.toggle("open")));
+    cancel.addEventListener("click", () => this.#cancel(reqId, card));
+    card.node.addEventListener("pointerenter", () => hover.set({ reqId, row: this.#rowOf(reqId) }));
+    card.node.addEventListener("pointerleave", () => hover.set());
+    this.cards.set(reqId, card);
+    $("requests").prepend(card.node);
+    return card;
+  }
+
+  #update(card, request, why) {
+    this.#stream(card, request.output_token_ids);
+    const ended = request.finish_reason;
+    setText(card.status, ended ?? STATUS[request.status] ?? request.status?.toLowerCase() ?? "");
+    setText(card.counts, `${request.num_prompt_tokens ?? "?"}+${request.output_token_ids.length}/${request.max_tokens ?? "∞"}`);
+    setAttr(card.node, "data-ended", ended ? "" : null);
+    card.cancel.hidden = Boolean(ended);
+    const sentence = ended ? "" : whySentence(why);
+    setText(card.why, sentence);
+    card.why.hidden = !sentence;
+  }
+
+  /** Append the text of the ids that came since the last call. */
+  #stream(card, ids) {
+    if (card.seen === ids.length) return;
+    if (!card.stream || ids.length < card.seen) {
+      card.stream = this.vocab.stream();
+      card.output.textContent = "";
+      card.seen = 0;
+    }
+    const text = card.stream.push(ids.slice(card.seen));
+    card.seen = ids.length;
+    if (card.output.firstChild) card.output.firstChild.appendData(text);
+    else card.output.append(document.createTextNode(text));
+    card.output.scrollTop = card.output.scrollHeight;
+  }
+
+  async #cancel(reqId, card) {
+    try {
+      await cancelRequest(reqId);
+    } catch (error) {
+      setText(card.error, error.message);
+      card.error.hidden = false;
+    }
+  }
+
+  #drop(reqId) {
+    this.cards.get(reqId).node.remove();
+    this.cards.delete(reqId);
+  }
+
+  #rowOf(reqId) {
+    const row = this.store.rows().findIndex((held) => held?.req_id === reqId);
+    return row < 0 ? null : row;
+  }
+
+  #light() {
+    this.lit?.node.classList.remove("lit");
+    this.lit = this.cards.get(hover.reqId);
+    this.lit?.node.classList.add("lit");
+  }
+}
