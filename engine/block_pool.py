@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from engine.block_journal import BlockJournal
 from engine.free_block_queue import FreeBlockQueue, KVCacheBlock
 
 NULL_BLOCK_ID = 0  # never handed out: what an unused block-table entry points at
@@ -17,6 +18,7 @@ class BlockPool:
         self.free_block_queue = FreeBlockQueue(self.blocks[NULL_BLOCK_ID + 1 :])
         # hash -> block id -> block: equal contents may have been computed more than once
         self.cached_blocks: dict[bytes, dict[int, KVCacheBlock]] = {}
+        self.journal: BlockJournal | None = None  # for the trace
 
     @property
     def num_free_blocks(self) -> int:
@@ -36,6 +38,8 @@ class BlockPool:
         assert block.block_hash is None, f"block {block.block_id} is cached already"
         block.block_hash = block_hash
         self.cached_blocks.setdefault(block_hash, {})[block.block_id] = block
+        if self.journal:
+            self.journal.changed([block])
 
     def get_new_blocks(self, count: int) -> list[KVCacheBlock]:
         """Hand out blocks; what they had cached is lost. The caller has checked `num_free_blocks`."""
@@ -45,6 +49,8 @@ class BlockPool:
             block.ref_cnt = 1
             if block.block_hash is not None:
                 self._evict(block)
+        if self.journal:
+            self.journal.changed(blocks)
         return blocks
 
     def touch(self, blocks: Sequence[KVCacheBlock]) -> None:
@@ -53,6 +59,8 @@ class BlockPool:
             if block.ref_cnt == 0:
                 self.free_block_queue.remove(block)
             block.ref_cnt += 1
+        if self.journal:
+            self.journal.changed(blocks)
 
     def free_blocks(self, blocks: Iterable[KVCacheBlock]) -> None:
         """Give up one reference to each. Of those now free, the first will be handed out first.
@@ -67,6 +75,8 @@ class BlockPool:
             assert block.ref_cnt >= 0, f"block {block.block_id} was freed twice"
             if block.ref_cnt == 0:
                 (unfindable if block.block_hash is None else findable).append(block)
+            if self.journal:
+                self.journal.changed([block])
         self.free_block_queue.prepend_all(unfindable)
         self.free_block_queue.append_all(findable)
 
@@ -75,6 +85,8 @@ class BlockPool:
         if self.num_free_blocks != self.num_usable_blocks:
             return False
         self.cached_blocks.clear()
+        if self.journal:
+            self.journal.changed([block for block in self.blocks if block.block_hash is not None])
         for block in self.blocks:
             block.block_hash = None
         return True
@@ -86,3 +98,5 @@ class BlockPool:
         if not same:
             del self.cached_blocks[block.block_hash]
         block.block_hash = None
+        if self.journal:
+            self.journal.evicted.append(block.block_id)

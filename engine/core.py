@@ -125,12 +125,12 @@ class EngineCore:
             if not abort.handled:
                 aborted += self.scheduler.finish_requests(abort.request_ids, RequestStatus.FINISHED_ABORTED)
         if self.trace:
-            self.trace.mark(Phase.PROCESS_ABORTS, lambda: pass_facts.process_aborts(aborted))
+            self.trace.mark(Phase.PROCESS_ABORTS, lambda: pass_facts.process_aborts(self.scheduler, aborted))
 
     def _end_traced_pass(self, trace: CoreTrace) -> None:
         trace.end_pass(self.model_executor)
         if self.config.trace_config.check:
-            violated = violated_invariant(self.scheduler)
+            violated = violated_invariant(self.scheduler) or trace.misstated_blocks(self.scheduler.kv_cache_manager)
             assert violated is None, f"pass {trace.num_passes - 1}: {violated}"
 
     # --- between passes -----------------------------------------------------------------------------------------
@@ -207,4 +207,4 @@ class EngineCore:
 
     def _event(self, kind: str, facts: dict[str, Any], requests: list[pass_facts.RequestChange] | None = None) -> None:
         if self.trace:
-            self.trace.event(kind, facts, requests)
+            self.trace.event(kind, facts, requests, pass_facts.block_changes(self.scheduler))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.executor import Executor
+from engine.kv_cache_manager import KVCacheManager
 from tracer.compare import first_difference
 from tracer.fold import fold, new_state
 from tracer.phases import PHASE_ORDER, Phase
@@ -56,9 +57,32 @@ class CoreTrace:
             difference = first_difference(batch, self._folded["rows"], "rows")
             assert difference is None, f"pass {self.num_passes - 1}: the trace is not the batch: {difference}"
 
-    def event(self, kind: str, facts: dict[str, Any], requests: list[tuple[str, dict[str, Any]]] | None = None) -> None:
+    def misstated_blocks(self, manager: KVCacheManager) -> str | None:
+        """Return where the folded KV blocks or their owners differ from the manager's, or None."""
+        assert self._folded is not None
+        pool = {
+            block.block_id: [block.ref_cnt, int(block.block_hash is not None)]
+            for block in manager.block_pool.blocks
+            if block.ref_cnt or block.block_hash is not None
+        }
+        folded = {block_id: state for block_id, state in self._folded["blocks"].items() if any(state)}
+        held = {request_id: manager.get_block_ids(request_id) for request_id in manager.req_to_blocks}
+        owners = {
+            request_id: request["block_ids"]
+            for request_id, request in self._folded["requests"].items()
+            if request.get("block_ids")
+        }
+        return first_difference(pool, folded, "blocks") or first_difference(held, owners, "block_ids")
+
+    def event(
+        self,
+        kind: str,
+        facts: dict[str, Any],
+        requests: list[tuple[str, dict[str, Any]]] | None = None,
+        blocks: list[tuple[int, int, int]] | None = None,
+    ) -> None:
         """Send what happened between passes."""
-        self._send(EventRecord(self._seq, kind, time.time(), facts, requests or []))
+        self._send(EventRecord(self._seq, kind, time.time(), facts, requests or [], blocks or []))
 
     def _send(self, entry: Entry) -> None:
         data = encode(entry)

@@ -14,8 +14,12 @@ Described = dict[str, Any]  # fields of a PhaseRecord
 
 
 def schedule(scheduler: Scheduler, output: SchedulerOutput) -> Described:
-    """Return the decision, the queues after it and why each live request is or isn't in the pass."""
-    return {"facts": _decision(scheduler, output), "requests": _status_changes(scheduler)}
+    """Return the decision, the queues after it, why each live request is or isn't in the pass, and the KV blocks."""
+    return {
+        "facts": _decision(scheduler, output) | _cache_facts(scheduler),
+        "requests": _status_changes(scheduler) + _grown(scheduler),
+        "blocks": block_changes(scheduler),
+    }
 
 
 def execute_model(executor: str, future: Future[ModelRunnerOutput | None]) -> Described:
@@ -33,8 +37,12 @@ def grammar_bitmask(grammar_output: GrammarOutput | None) -> Described:
     return {"facts": {"structured_output_request_ids": ids}}
 
 
-def process_aborts(aborted: list[str]) -> Described:
-    return {"facts": {"aborted": aborted}, "requests": aborted_changes(aborted)}
+def process_aborts(scheduler: Scheduler, aborted: list[str]) -> Described:
+    return {
+        "facts": {"aborted": aborted},
+        "requests": aborted_changes(aborted),
+        "blocks": block_changes(scheduler),
+    }
 
 
 def update_from_output(scheduler: Scheduler, outputs: dict[int, EngineCoreOutputs]) -> Described:
@@ -55,7 +63,14 @@ def update_from_output(scheduler: Scheduler, outputs: dict[int, EngineCoreOutput
             )
             for output in each
         ],
+        "blocks": block_changes(scheduler),
     }
+
+
+def block_changes(scheduler: Scheduler) -> list[tuple[int, int, int]]:
+    """Return the KV blocks that changed since the last call, as PhaseRecord.blocks holds them."""
+    journal = scheduler.kv_cache_manager.block_pool.journal
+    return journal.take() if journal else []
 
 
 def added_change(request: Request, arrival_pass: int) -> RequestChange:
@@ -71,12 +86,17 @@ def added_change(request: Request, arrival_pass: int) -> RequestChange:
 
 
 def preempted_change(request: Request) -> RequestChange:
-    return request.request_id, {"status": request.status.name, "num_preemptions": request.num_preemptions}
+    return request.request_id, {
+        "status": request.status.name,
+        "num_preemptions": request.num_preemptions,
+        "block_ids": [],
+    }
 
 
 def aborted_changes(request_ids: list[str]) -> list[RequestChange]:
     status = RequestStatus.FINISHED_ABORTED
-    return [(request_id, {"status": status.name, "finish_reason": status.finish_reason}) for request_id in request_ids]
+    ended: dict[str, Any] = {"status": status.name, "finish_reason": status.finish_reason, "block_ids": []}
+    return [(request_id, dict(ended)) for request_id in request_ids]
 
 
 def _finished_change(request: Request) -> RequestChange:
@@ -84,6 +104,7 @@ def _finished_change(request: Request) -> RequestChange:
         "status": request.status.name,
         "finish_reason": request.status.finish_reason,
         "stop_reason": request.stop_reason,
+        "block_ids": [],
     }
 
 
@@ -114,11 +135,38 @@ def _decision(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, Any]:
 
 def _status_changes(scheduler: Scheduler) -> list[RequestChange]:
     plan = scheduler.plan
+    block_ids = scheduler.kv_cache_manager.get_block_ids
     started = [
-        (request.request_id, {"status": "RUNNING", "num_cached_tokens": request.num_cached_tokens})
+        (
+            request.request_id,
+            {
+                "status": "RUNNING",
+                "num_cached_tokens": request.num_cached_tokens,
+                "block_ids": block_ids(request.request_id),
+            },
+        )
         for request in plan.new + plan.resumed
     ]
     return started + [preempted_change(request) for request in plan.preempted]
+
+
+def _grown(scheduler: Scheduler) -> list[RequestChange]:
+    """Return the block ids of running requests that got more of them in this pass."""
+    block_ids = scheduler.kv_cache_manager.get_block_ids
+    return [(request_id, {"block_ids": block_ids(request_id)}) for request_id in scheduler.plan.new_block_ids]
+
+
+def _cache_facts(scheduler: Scheduler) -> dict[str, Any]:
+    """Return which cached blocks lost their contents to a new holder, and which were hit by whom."""
+    manager, plan = scheduler.kv_cache_manager, scheduler.plan
+    journal = manager.block_pool.journal
+    hits = {}
+    for request in plan.new + plan.resumed:
+        num_scheduled = plan.num_scheduled_tokens[request.request_id]
+        num_hit = (request.num_computed_tokens - num_scheduled) // manager.block_size
+        if num_hit:
+            hits[request.request_id] = manager.get_block_ids(request.request_id)[:num_hit]
+    return {"evicted": journal.take_evicted() if journal else [], "hits": hits}
 
 
 def _new_request(new: NewRequestData) -> dict[str, Any]:

@@ -61,10 +61,12 @@ class ProcessClient(EngineCoreClient):
         with _ignored_interrupts():
             self._process.start()
         try:
+            self._input.send_multipart([ToCore.HELLO, b""])
             self._wait_until_ready()
         except BaseException:
             self._close()
             raise
+        self._clean_up()  # both ends are connected: nothing is left on the disk, however this ends
         self._reader = threading.Thread(target=self._read, name="engine core client", daemon=True)
         self._reader.start()
 

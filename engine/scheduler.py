@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from engine.block_journal import BlockJournal
 from engine.config import EngineConfig
 from engine.kv_cache_manager import KVCacheManager
 from engine.messages import EngineCoreOutput, EngineCoreOutputs
@@ -38,6 +39,8 @@ class Scheduler:
         self.finished_req_ids: set[str] = set()  # ended since the last pass: the runner is told once
         self.reset_preempted_req_ids: set[str] = set()  # preempted by a reset since the last pass
         self.traced = config.trace_config.trace
+        if self.traced:
+            self.kv_cache_manager.block_pool.journal = BlockJournal()
         self.plan = PassPlan(0)  # the last pass's, and below those that it ended: for the trace
         self.stopped: list[Request] = []
 

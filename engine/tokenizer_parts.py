@@ -58,10 +58,18 @@ def parts_of_gguf(metadata: GGUFMetadata) -> TokenizerParts:
     kind = values.get("model")
     if kind not in _GGUF_BACKENDS:
         raise ConfigError(f"{metadata.path}: tokenizer {kind!r} is not implemented: use a model with gpt2 or llama")
+    try:
+        return _assemble(values, metadata)
+    except (KeyError, IndexError) as error:
+        raise ConfigError(f"{metadata.path}: the tokenizer lacks {error}: convert the model anew") from error
+
+
+def _assemble(values: dict[str, Any], metadata: GGUFMetadata) -> TokenizerParts:
+    kind, tokens = values["model"], values["tokens"]
     backend = _GGUF_BACKENDS[kind](values, metadata.path)
-    tokens: list[str] = values["tokens"]
-    special_ids = frozenset(i for i, t in enumerate(values.get("token_type", ())) if t == CONTROL)
-    added = [i for i, t in enumerate(values.get("token_type", ())) if t in (CONTROL, USER_DEFINED)]
+    kinds = values.get("token_type", ())
+    special_ids = frozenset(i for i, token_kind in enumerate(kinds) if token_kind == CONTROL)
+    added = [i for i, token_kind in enumerate(kinds) if token_kind in (CONTROL, USER_DEFINED)]
     backend.add_tokens([AddedToken(tokens[i], special=i in special_ids, normalized=False) for i in added])
     return TokenizerParts(
         backend,

@@ -6,6 +6,7 @@ import zmq
 
 
 class ToCore(bytes, Enum):
+    HELLO = b"hello"  # first: once the core has it, both sockets are connected
     ADD = b"add"  # EngineCoreRequest
     ABORT = b"abort"  # list of ids
     CALL = b"call"  # UtilityCall

@@ -11,10 +11,9 @@ never better. workqueue aborts the process when two threads enter it at once, he
 numba's disk cache looks at the file of the kernel alone: after an edit to this file, delete kernels/__pycache__.
 """
 
-import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -43,7 +42,7 @@ def jit(parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[..., 
     """Return numba's decorator with our options; without the disk cache where no folder for it can be written."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        options: dict[str, Any] = {"fastmath": FASTMATH, "nogil": True, "parallel": parallel}
+        options: dict[str, Any] = {"fastmath": FASTMATH, "error_model": "numpy", "nogil": True, "parallel": parallel}
         try:
             return numba.njit(cache=True, **options)(function)
         except RuntimeError:  # numba found no folder to cache in
@@ -52,13 +51,11 @@ def jit(parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[..., 
     return decorate
 
 
-@contextlib.contextmanager
-def parallel_section() -> Iterator[int]:
-    """Hold the right to run a parallel kernel and give its number of workers, torch's number of threads."""
+def set_threads() -> int:
+    """Give parallel kernels torch's number of threads and return it. Call it with PARALLEL_SECTION held."""
     workers = max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    with PARALLEL_SECTION:
-        numba.set_num_threads(workers)
-        yield workers
+    numba.set_num_threads(workers)
+    return workers
 
 
 def jit_both(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -72,7 +69,8 @@ def run(kernels: tuple[Callable[..., Any], Callable[..., Any]], num_elements: in
     if num_elements < PARALLEL_FROM:
         serial(*args)
     else:
-        with parallel_section():
+        with PARALLEL_SECTION:
+            set_threads()
             parallel(*args)
 
 
@@ -88,19 +86,22 @@ def compute_dtype(tensor: torch.Tensor) -> torch.dtype:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Say whether each row (first dimension) is one dense run; the step between rows is free."""
-    return tensor[:1].is_contiguous()
+    """Say whether each row (first dimension) of [T, N] or [T, H, D] is one dense run; the step between rows is free."""
+    shape, strides = tensor.shape, tensor.stride()
+    return strides[-1] == 1 and (len(shape) == 2 or strides[1] == shape[2])
 
 
 def as_rows(tensor: torch.Tensor) -> tuple[np.ndarray, int]:
-    """View [T, ...] as one flat array and the step from row to row, so that slices of a fused product need no copy.
+    """View [T, N] or [T, H, D] as one flat array and the step from row to row: slices of a fused product need no copy.
 
-    Raises ValueError if the dimensions behind the first are not dense.
+    Raises ValueError if a row is not dense.
     """
+    step = tensor.stride(0)
+    if tensor.is_contiguous():
+        return as_numpy(tensor).reshape(-1), step
     if not is_dense(tensor):
         raise ValueError(f"rows of shape {tuple(tensor.shape[1:])} must be dense; call .contiguous() first")
-    step = tensor.stride(0)
-    span = (tensor.shape[0] - 1) * step + tensor[0].numel() if tensor.shape[0] else 0
+    span = (tensor.shape[0] - 1) * step + math.prod(tensor.shape[1:])
     return as_numpy(tensor.as_strided((span,), (1,))), step
 
 
@@ -137,11 +138,23 @@ def cast(x, like):
     raise NotImplementedError("cast is for compiled kernels")
 
 
-@overload(cast, inline="always")
+@overload(cast)
 def _cast(x, like):
     if like == types.float32:
         return lambda x, like: np.float32(x)
     return lambda x, like: np.float64(x)
+
+
+def scratch(shape, like):
+    """Allocate an array of the type of `like`."""
+    raise NotImplementedError("scratch is for compiled kernels")
+
+
+@overload(scratch)
+def _scratch(shape, like):
+    if like == types.float32:
+        return lambda shape, like: np.empty(shape, np.float32)
+    return lambda shape, like: np.empty(shape, np.float64)
 
 
 def narrow(x, like):
@@ -149,7 +162,7 @@ def narrow(x, like):
     raise NotImplementedError("narrow is for compiled kernels")
 
 
-@overload(narrow, inline="always")
+@overload(narrow)
 def _narrow(x, like):
     if not isinstance(like, types.Integer):
         return lambda x, like: x
@@ -167,7 +180,7 @@ def exp(x):
     raise NotImplementedError("exp is for compiled kernels")
 
 
-@overload(exp, inline="always")
+@overload(exp)
 def _exp(x):
     if x != types.float32:
         return lambda x: math.exp(x)

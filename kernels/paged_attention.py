@@ -24,7 +24,7 @@ def paged_attention(
     query, out: [T, H, D]; rows may lie apart. Caches: [B, KH, block_size, D] of query's dtype, contiguous, H a multiple
     of KH. block_table: int32 [R, max_blocks]; entries and slots behind a row's last token are never read.
     query_start_loc: int32 [R + 1]. seq_lens: int32 [R], context including this pass's tokens, all of which are stored
-    already. Tokens past query_start_loc[R] are padding and are left alone. Raises ValueError if a layout is not the one above.
+    already. Tokens past query_start_loc[R] are padding, left alone. Raises ValueError on another layout.
     """
     if not (key_cache.is_contiguous() and value_cache.is_contiguous()):
         raise ValueError("the KV cache must be contiguous: [num_blocks, num_kv_heads, block_size, head_dim]")

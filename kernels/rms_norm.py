@@ -42,13 +42,13 @@ def fused_add_rms_norm(
 def _rms_norm_cpu(x, step, weight, eps, out):
     num_rows, width = out.shape
     for row in prange(num_rows):
-        at = row * step
+        x_row = x[row * step :][:width]
         squares = cast(0, widen(weight[0]))
         for i in range(width):
-            squares += widen(x[at + i]) * widen(x[at + i])
+            squares += widen(x_row[i]) * widen(x_row[i])
         inverse = cast(1 / math.sqrt(squares / width + eps), squares)
         for i in range(width):
-            quotient = narrow(widen(x[at + i]) * inverse, weight[0])
+            quotient = narrow(widen(x_row[i]) * inverse, weight[0])
             out[row, i] = narrow(widen(quotient) * widen(weight[i]), weight[0])
 
 

@@ -35,16 +35,17 @@ def _rotate_on_cpu(positions: torch.Tensor, query: torch.Tensor, key: torch.Tens
 def _rotate_cpu(positions, query, query_step, key, key_step, num_heads, num_kv_heads, cos_sin):
     half = cos_sin.shape[1] // 2
     for token in prange(positions.shape[0]):
-        angles = cos_sin[positions[token]]
+        cos, sin = cos_sin[positions[token], :half], cos_sin[positions[token], half:]
         for head in range(num_heads + num_kv_heads):
             if head < num_heads:
                 row = query[token * query_step + head * 2 * half :]
             else:
                 row = key[token * key_step + (head - num_heads) * 2 * half :]
+            first, second = row[:half], row[half : 2 * half]
             for i in range(half):
-                a, b = widen(row[i]), widen(row[half + i])
-                row[i] = narrow(a * angles[i] - b * angles[half + i], row[0])
-                row[half + i] = narrow(b * angles[i] + a * angles[half + i], row[0])
+                a, b = widen(first[i]), widen(second[i])
+                first[i] = narrow(a * cos[i] - b * sin[i], row[0])
+                second[i] = narrow(b * cos[i] + a * sin[i], row[0])
 
 
 def rotary_embedding_reference(

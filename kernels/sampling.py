@@ -7,11 +7,16 @@ calculated from that row alone; sums run in float64, in a fixed order.
 
 import numpy as np
 import torch
+from numba import prange
+from torch.nn import functional
+
+from kernels.cpu import as_numpy, jit_both, run
 
 # Below this a temperature means greedy, as in vLLM.
 SMALLEST_TEMPERATURE = 1e-5
 # Numbers of highest logits to try before a top_p row is sorted whole.
 _NUCLEUS_SIZES = (256, 4096)
+BLOCK = 256  # ids whose weights are summed at once
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -104,7 +109,7 @@ def _count_kept(
     """Return each row's highest values in falling order, at least as many as are kept, and how many those are."""
     vocab = scaled.shape[1]
     limited = top_k < vocab
-    whole = weights.cumsum(-1, dtype=torch.float64)[:, -1] if bool((~limited).any()) else None
+    whole = _block_sums(weights).cumsum(-1)[:, -1] if bool((~limited).any()) else None
     least = int(top_k.where(limited, 1).max())
     for size in (*(n for n in _NUCLEUS_SIZES if least <= n < vocab), vocab):
         values = scaled.topk(size, dim=-1).values
@@ -119,12 +124,46 @@ def _count_kept(
 
 
 def _draw(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Invert each row's cumulative weights at its uniform number. An id of weight 0 is never drawn."""
-    sums = weights.cumsum(-1, dtype=torch.float64)
-    total = sums[:, -1:].contiguous()
-    drawn = torch.searchsorted(sums, uniforms[:, None] * total, right=True)
-    last = torch.searchsorted(sums, total)  # where rounding reaches the total, which is a weight above 0
-    return torch.minimum(drawn, last).clamp_(max=weights.shape[1] - 1).squeeze(1)
+    """Invert each row's cumulative weights at its uniform number: first find the block, then the id in it.
+
+    An id of weight 0 is never drawn. No float64 copy of all weights is made: its fresh pages cost more than the sums.
+    """
+    vocab = weights.shape[1]
+    reached = _block_sums(weights).cumsum(-1)
+    target = uniforms[:, None] * reached[:, -1:]
+    block = _first_above(reached, target)
+    target = target - reached.gather(1, (block - 1).clamp(min=0)).where(block > 0, 0)
+    ids = block * BLOCK + torch.arange(BLOCK, device=weights.device)
+    inside = weights.gather(1, ids.clamp(max=vocab - 1)).where(ids < vocab, 0).cumsum(-1, dtype=torch.float64)
+    return (block * BLOCK + _first_above(inside, target)).clamp(max=vocab - 1).squeeze(1)
+
+
+def _first_above(sums: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return [R, 1], where each row of rising sums first passes its target, or its end if rounding hides that."""
+    found = torch.searchsorted(sums, target, right=True)
+    last = torch.searchsorted(sums, sums[:, -1:].contiguous())
+    return torch.minimum(found, last).clamp_(max=sums.shape[1] - 1)
+
+
+def _block_sums(weights: torch.Tensor) -> torch.Tensor:
+    """Return the float64 sum of each BLOCK of a row's weights, [R, ceil(V / BLOCK)]."""
+    num_rows, vocab = weights.shape
+    if not weights.is_cpu:
+        padded = functional.pad(weights, (0, -vocab % BLOCK))
+        return padded.view(num_rows, -1, BLOCK).sum(-1, dtype=torch.float64)
+    sums = torch.empty((num_rows, -(-vocab // BLOCK)), dtype=torch.float64)
+    run(_block_sums_cpu, weights.numel(), as_numpy(weights.contiguous()), as_numpy(sums))
+    return sums
+
+
+@jit_both
+def _block_sums_cpu(weights, sums):
+    for row in prange(sums.shape[0]):
+        for block in range(sums.shape[1]):
+            total = 0.0
+            for weight in weights[row, block * BLOCK : (block + 1) * BLOCK]:
+                total += weight
+            sums[row, block] = total
 
 
 def random_sample_reference(

@@ -22,10 +22,11 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
 def _silu_and_mul_cpu(gate_up, out):
     num_rows, width = out.shape
     for row in prange(num_rows):
+        gates, ups = gate_up[row, :width], gate_up[row, width:]
         for i in range(width):
-            gate = widen(gate_up[row, i])
+            gate = widen(gates[i])
             activated = narrow(gate / (cast(1, gate) + exp(-gate)), gate_up[0, 0])
-            out[row, i] = narrow(widen(activated) * widen(gate_up[row, width + i]), gate_up[0, 0])
+            out[row, i] = narrow(widen(activated) * widen(ups[i]), gate_up[0, 0])
 
 
 def silu_and_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from kernels import cpu
 from kernels.paged_attention import paged_attention
 from kernels.rms_norm import fused_add_rms_norm, rms_norm
 from kernels.rotary_embedding import make_cos_sin, rotary_embedding
+from kernels.sampling import random_sample
 from kernels.silu_and_mul import silu_and_mul
 from kernels.slot_mapping import compute_slot_mapping
 from kernels.store_kv import store_kv
@@ -16,8 +17,8 @@ from kernels.store_kv import store_kv
 def warmup(dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
     """Compile every CPU kernel for dtype, or load it from numba's disk cache. Does nothing for another device.
 
-    Once per machine and dtype it takes about 10 seconds, from the cache below one. A cache that can't be written (a full
-    disk) costs the time again at the next start, nothing else.
+    Once per machine and dtype it takes about 10 seconds, from the cache below one. A cache that can't be written (a
+    full disk) costs the time again at the next start, nothing else.
     """
     if torch.device(device).type != "cpu":
         return
@@ -39,3 +40,5 @@ def _run_all(num_tokens: int, dtype: torch.dtype) -> None:
     compute_slot_mapping(starts, positions, table, 4, positions)
     store_kv(heads, heads, cache, cache, positions[:1])
     paged_attention(heads, cache, cache, table, starts, one, 1.0, torch.empty_like(heads))
+    ones = torch.ones(num_tokens)
+    random_sample(x.float(), ones, positions, ones, ones - 1, positions, positions)

@@ -99,7 +99,7 @@ class GPUModelRunner:
                 self.input_ids.gpu[:num_tokens], self.positions.gpu[:num_tokens], intermediate_tensors
             )
         if self.trace:
-            self.trace.mark(Phase.FORWARD, trace_facts.forward(self, num_tokens))
+            self.trace.mark(Phase.FORWARD, lambda: trace_facts.forward(self, num_tokens))
 
         if not get_pp_group().is_last_rank:
             return hidden_states
@@ -109,7 +109,7 @@ class GPUModelRunner:
             scheduler_output, logits, None, hidden_states, sample_hidden_states
         )
         if self.trace:
-            self.trace.mark(Phase.PARK_LOGITS, trace_facts.park_logits(self, logits))
+            self.trace.mark(Phase.PARK_LOGITS, lambda: trace_facts.park_logits(self, logits))
         if deferred_state_corrections_fn:
             deferred_state_corrections_fn()
         return None
@@ -120,7 +120,7 @@ class GPUModelRunner:
         if self.prepare_inputs_event is not None:
             self.prepare_inputs_event.synchronize()
         if self.trace:
-            self.trace.mark(Phase.SYNCHRONIZE_INPUT_PREP, {"fence": self.prepare_inputs_event is not None})
+            self.trace.mark(Phase.SYNCHRONIZE_INPUT_PREP, lambda: {"fence": self.prepare_inputs_event is not None})
         try:
             yield
         finally:
@@ -138,19 +138,21 @@ class GPUModelRunner:
 
         rows = [self.input_batch.add_request(request) for request in reqs_to_add]
         if self.trace:
-            self.trace.mark(Phase.ADD_REQUESTS, {"req_ids": [request.req_id for request in reqs_to_add], "rows": rows})
+            self.trace.mark(
+                Phase.ADD_REQUESTS, lambda: {"req_ids": [request.req_id for request in reqs_to_add], "rows": rows}
+            )
 
         moves = self.input_batch.condense()
         if self.trace:
-            self.trace.mark(Phase.CONDENSE, {"moved": [[src, dst, "UNIDIRECTIONAL"] for src, dst in moves]})
+            self.trace.mark(Phase.CONDENSE, lambda: {"moved": [[src, dst, "UNIDIRECTIONAL"] for src, dst in moves]})
 
         swaps = self._may_reorder_batch(scheduler_output)
         if self.trace:
-            self.trace.mark(Phase.REORDER, {"moved": [[a, b, "SWAP"] for a, b in swaps]})
+            self.trace.mark(Phase.REORDER, lambda: {"moved": [[a, b, "SWAP"] for a, b in swaps]})
 
         rebuilt = self.input_batch.refresh_metadata()
         if self.trace:
-            self.trace.mark(Phase.REFRESH_METADATA, trace_facts.refresh_metadata(self, rebuilt))
+            self.trace.mark(Phase.REFRESH_METADATA, lambda: trace_facts.refresh_metadata(self, rebuilt))
         return None
 
     def _remove_finished(self, scheduler_output: SchedulerOutput) -> None:
@@ -160,7 +162,9 @@ class GPUModelRunner:
         for req_id in scheduler_output.finished_req_ids:
             self.input_batch.remove_request(req_id)
         if self.trace:
-            self.trace.mark(Phase.REMOVE_FINISHED, {"finished_req_ids": sorted(scheduler_output.finished_req_ids)})
+            self.trace.mark(
+                Phase.REMOVE_FINISHED, lambda: {"finished_req_ids": sorted(scheduler_output.finished_req_ids)}
+            )
 
     def _remove_unscheduled(self, scheduler_output: SchedulerOutput) -> None:
         """What this pass does not run leaves the batch, and stays known because it is expected back."""
@@ -174,7 +178,7 @@ class GPUModelRunner:
         for req_id in unscheduled_req_ids:
             self.input_batch.remove_request(req_id)
         if self.trace:
-            self.trace.mark(Phase.REMOVE_UNSCHEDULED, {"unscheduled_req_ids": unscheduled_req_ids})
+            self.trace.mark(Phase.REMOVE_UNSCHEDULED, lambda: {"unscheduled_req_ids": unscheduled_req_ids})
 
     def _new_requests(self, scheduler_output: SchedulerOutput) -> list[CachedRequestState]:
         requests = []
@@ -213,7 +217,9 @@ class GPUModelRunner:
                 counts.append(num_computed_tokens)
         self.input_batch.update_computed_tokens(rows, counts)
         if self.trace:
-            self.trace.mark(Phase.UPDATE_CACHED, {"rows": rows, "absent": [request.req_id for request in absent]})
+            self.trace.mark(
+                Phase.UPDATE_CACHED, lambda: {"rows": rows, "absent": [request.req_id for request in absent]}
+            )
         return absent
 
     def _may_reorder_batch(self, scheduler_output: SchedulerOutput) -> list[tuple[int, int]]:
@@ -259,8 +265,8 @@ class GPUModelRunner:
 
         logits_indices = query_start_loc[1:] - 1
         if self.trace:
-            facts = trace_facts.prepare_inputs(self, counts, req_indices, token_indices, logits_indices)
-            self.trace.mark(Phase.PREPARE_INPUTS, facts)
+            arrays = counts, req_indices, token_indices, logits_indices
+            self.trace.mark(Phase.PREPARE_INPUTS, lambda: trace_facts.prepare_inputs(self, *arrays))
         return logits_indices
 
     def _build_attention_metadata(self, scheduler_output: SchedulerOutput) -> AttentionMetadata:
@@ -276,8 +282,7 @@ class GPUModelRunner:
             slot_mapping=block_table.slot_mapping.gpu[:total],
         )
         if self.trace:
-            facts = trace_facts.attention_metadata(metadata, block_table.block_size)
-            self.trace.mark(Phase.ATTENTION_METADATA, facts)
+            self.trace.mark(Phase.ATTENTION_METADATA, lambda: trace_facts.attention_metadata(metadata, block_table))
         return metadata
 
     # ---- sample_tokens: unpark, sample, discard -----------------------------------------------------------------
@@ -305,8 +310,7 @@ class GPUModelRunner:
         )
         sampled_np = sampled.cpu().numpy()
         if self.trace:
-            facts = {"sampled": sampled_np.tolist(), "all_greedy": batch.sampling_metadata.all_greedy}
-            self.trace.mark(Phase.SAMPLE_TOKENS, facts)
+            self.trace.mark(Phase.SAMPLE_TOKENS, lambda: trace_facts.sample_tokens(self, sampled_np))
         return self._bookkeeping(sampled_np)
 
     def _bookkeeping(self, sampled: np.ndarray) -> ModelRunnerOutput:
@@ -320,7 +324,7 @@ class GPUModelRunner:
             sampled_token_ids[row].append(token)
             self.requests[batch.req_ids[row]].output_token_ids.append(token)
         if self.trace:
-            self.trace.mark(Phase.BOOKKEEPING, {"sampled_token_ids": [list(ids) for ids in sampled_token_ids]})
+            self.trace.mark(Phase.BOOKKEEPING, lambda: {"sampled_token_ids": [list(ids) for ids in sampled_token_ids]})
         return ModelRunnerOutput(list(batch.req_ids), dict(batch.req_id_to_index), sampled_token_ids)
 
     # ---- startup ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from runner.block_table import BlockTable
 from runner.forward_context import AttentionMetadata
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ def prepare_inputs(
     }
 
 
-def attention_metadata(metadata: AttentionMetadata, block_size: int) -> dict[str, Any]:
+def attention_metadata(metadata: AttentionMetadata, block_table: BlockTable) -> dict[str, Any]:
     return {
         "num_actual_tokens": metadata.num_actual_tokens,
         "max_query_len": metadata.max_query_len,
         "max_seq_len": metadata.max_seq_len,
-        "block_size": block_size,
+        "block_size": block_table.block_size,
     }
 
 
@@ -62,3 +63,7 @@ def forward(runner: "GPUModelRunner", num_tokens: int) -> dict[str, Any]:
 
 def park_logits(runner: "GPUModelRunner", logits: torch.Tensor) -> dict[str, Any]:
     return {"parked": True, "logits_shape": list(logits.shape), "req_ids": list(runner.input_batch.req_ids)}
+
+
+def sample_tokens(runner: "GPUModelRunner", sampled: np.ndarray) -> dict[str, Any]:
+    return {"sampled": sampled.tolist(), "all_greedy": runner.input_batch.sampling_metadata.all_greedy}

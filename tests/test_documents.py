@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from house import ROOMS, ROOT, run
+from helpers.house import ROOMS, ROOT, run
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md")
 

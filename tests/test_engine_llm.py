@@ -2,6 +2,7 @@
 
 import pytest
 from helpers.invariants import check_scheduler
+from helpers.threads import one_thread
 
 from batchscope import LLM, ConfigError, SamplingParams
 from tracer.schema import decode
@@ -11,12 +12,13 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def llm():
-    engine = LLM(
-        "tiny", dtype="float64", max_num_seqs=3, max_num_batched_tokens=16, block_size=4, num_gpu_blocks_override=24,
-        max_model_len=64, check=True,
-    )  # fmt: skip
-    yield engine
-    engine.shutdown()
+    with one_thread():
+        engine = LLM(
+            "tiny", dtype="float64", max_num_seqs=3, max_num_batched_tokens=16, block_size=4,
+            num_gpu_blocks_override=24, max_model_len=64, check=True,
+        )  # fmt: skip
+        yield engine
+        engine.shutdown()
 
 
 def solo(llm: LLM, prompt: str | list[int], params: SamplingParams) -> list[int]:

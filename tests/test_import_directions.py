@@ -1,12 +1,10 @@
 """Data flows one way: `make lint` catches an import against the directions of CONTRIBUTING.md."""
 
-import ast
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from house import ROOT, copy_house, run
+from helpers.house import ROOT, copy_house, imported_packages, run
 
 
 @pytest.mark.parametrize(
@@ -39,12 +37,3 @@ def test_the_tracer_needs_nothing_but_numpy_and_msgspec() -> None:
     allowed = {"tracer", "numpy", "msgspec"} | sys.stdlib_module_names
     for path in (ROOT / "tracer").rglob("*.py"):
         assert set(imported_packages(path)) <= allowed, path
-
-
-def imported_packages(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (name.name.split(".")[0] for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
-            yield (node.module or "").split(".")[0]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from house import ROOT, copy_house, run
+from helpers.house import ROOT, copy_house, run
 
 
 def test_make_lists_its_targets() -> None:

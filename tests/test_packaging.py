@@ -3,11 +3,11 @@
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
-from house import ROOT, copy_house, run
+from helpers.house import ROOMS, ROOT, copy_house, imported_packages, run
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -46,6 +46,16 @@ def needed_by(requirement: Requirement) -> Iterator[Requirement]:
         if line.marker is None or any(line.marker.evaluate({"extra": extra}) for extra in extras):
             line.marker = None
             yield line
+
+
+def test_whatever_we_import_is_declared() -> None:
+    declared_names = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    distributions = packages_distributions()
+    needs_nothing = {*ROOMS, "triton"} | sys.stdlib_module_names  # triton is optional: torch's CUDA build brings it
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py") if path.name != "peer_vllm.py"):
+        for package in set(imported_packages(path)) - needs_nothing:
+            names = {canonicalize_name(name) for name in distributions.get(package, [package])}
+            assert names & declared_names, f"{path} imports {package}: declare it in pyproject.toml"
 
 
 def test_the_pins_satisfy_the_declared_ranges() -> None:

@@ -177,6 +177,13 @@ def test_unknown_kinds_are_refused_by_name(changes, named):
         _gguf_tokenizer(_byte_level_values(**changes))
 
 
+def test_metadata_without_merges_is_refused():
+    values = _byte_level_values()
+    del values["merges"]
+    with pytest.raises(ConfigError, match="lacks 'merges'"):
+        _gguf_tokenizer(values)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A model folder whose tokenizer.json adds a begin token and whose vocabulary is smaller than the model's."""

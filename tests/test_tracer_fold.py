@@ -62,7 +62,7 @@ def test_a_recorder_gives_each_phase_its_own_times_and_changes():
     recorder = Recorder()
     recorder.begin()
     recorder.clear(3)
-    recorder.mark(Phase.REMOVE_FINISHED, {"finished_req_ids": ["x"]})
+    recorder.mark(Phase.REMOVE_FINISHED, lambda: {"finished_req_ids": ["x"]})
     recorder.move(4, 3)
     recorder.mark(Phase.CONDENSE)
     first, second = recorder.take()

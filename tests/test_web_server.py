@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from helpers.web import parsed, running_site, until
+from helpers.web import ONE_THREAD, parsed, running_site, until
 
 
 class Process:
@@ -20,8 +20,9 @@ class Process:
         command = [sys.executable, "-c", "import sys; from batchscope.cli import main; sys.exit(main())", "serve"]
         flags = ["--model", "tiny", "--port", "0", "--max-num-seqs", "8", "--num-gpu-blocks-override", "200"]
         self.popen = subprocess.Popen(
-            command + flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+            command + flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env=os.environ | ONE_THREAD,
+        )  # fmt: skip
         line = self.popen.stdout.readline()
         found = re.fullmatch(r"Batchscope is at (http://127\.0\.0\.1:\d+)\n", line)
         assert found, line + self.rest()

@@ -12,7 +12,8 @@ KEPT_FINISHED = 256  # finished requests that the state still knows
 
 def new_state(max_num_seqs: int) -> dict[str, Any]:
     """Return the state before the first entry: `rows` is a list of max_num_seqs maps or None."""
-    return {"seq": -1, "pass_id": -1, "rows": [None] * max_num_seqs, "requests": {}, "finished": [], "gate": {}}
+    rows: list[dict[str, Any] | None] = [None] * max_num_seqs
+    return {"seq": -1, "pass_id": -1, "rows": rows, "requests": {}, "finished": [], "gate": {}, "blocks": {}}
 
 
 def fold(state: dict[str, Any], entry: PassRecord | EventRecord) -> dict[str, Any]:
@@ -22,11 +23,13 @@ def fold(state: dict[str, Any], entry: PassRecord | EventRecord) -> dict[str, An
             for change in phase.changes:
                 apply_change(state["rows"], change)
             _merge_requests(state, phase.requests)
+            _assign_blocks(state, phase.blocks)
             for req_id, start, ids in phase.output:
                 state["requests"][req_id]["output_token_ids"][start:] = ids
         state["pass_id"] = entry.pass_id
     else:
         _merge_requests(state, entry.requests)
+        _assign_blocks(state, entry.blocks)
         if entry.kind == "gate":
             state["gate"] = entry.facts
     state["seq"] = entry.seq
@@ -52,6 +55,11 @@ def apply_change(rows: list[dict[str, Any] | None], change: Change) -> None:
             rows[a], rows[b] = rows[b], rows[a]
         case _:
             raise ValueError(f"unknown change {change[:1]} in the trace: it was made by a newer version; update")
+
+
+def _assign_blocks(state: dict[str, Any], blocks: list[tuple[int, int, int]]) -> None:
+    for block_id, ref_cnt, cached in blocks:
+        state["blocks"][block_id] = [ref_cnt, cached]
 
 
 def _merge_requests(state: dict[str, Any], requests: list[tuple[str, dict[str, Any]]]) -> None:

@@ -10,6 +10,7 @@ from typing import IO, Any
 import msgspec
 
 from tracer.fold import fold, new_state
+from tracer.lifetimes import Lifetimes
 from tracer.schema import decode
 
 MEMORY_BYTES = 32 << 20
@@ -36,6 +37,7 @@ class Log:
         self._pass_seqs = array("q")
         self._spill = _Spill(spill_bytes)
         self._state = new_state(max_num_seqs)
+        self._lifetimes = Lifetimes()
         self._changed = threading.Condition()
 
     @property
@@ -77,6 +79,12 @@ class Log:
             self._catch_up()
             return copy.deepcopy(self._state)
 
+    def newest(self) -> tuple[int, dict[str, Any], Lifetimes]:
+        """Return the newest pass's number (-1 before the first), the gate's state and all requests' lifetimes."""
+        with self._changed:
+            self._catch_up()
+            return self._state["pass_id"], self._state["gate"], self._lifetimes
+
     def wait(self, seq: int, timeout: float | None = None) -> bool:
         """Wait until an entry after `seq` exists; return whether it does."""
         with self._changed:
@@ -87,7 +95,9 @@ class Log:
 
     def _catch_up(self) -> None:
         for seq in range(self._state["seq"] + 1, self._next):
-            fold(self._state, decode(self._read(seq)))
+            entry = decode(self._read(seq))
+            fold(self._state, entry)
+            self._lifetimes.observe(entry)
 
     def _shrink(self) -> None:
         while self._recent_size > self._memory_bytes and len(self._recent) > FOLD_EVERY + 1:

@@ -1,6 +1,7 @@
 """Collects the phases of one pass on one side of the executor seam."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tracer.phases import Phase
@@ -25,22 +26,17 @@ class Recorder:
         return self._last
 
     def mark(
-        self,
-        phase: Phase,
-        facts: dict[str, Any] | None = None,
-        *,
-        start: int | None = None,
-        requests: list[tuple[str, dict[str, Any]]] | None = None,
-        output: list[tuple[str, int, list[int]]] | None = None,
+        self, phase: Phase, facts: Callable[[], dict[str, Any]] | None = None, *, start: int | None = None
     ) -> PhaseRecord:
-        """End `phase` now, with its facts and the batch changes made since the last mark, and return its record.
+        """End `phase` now, with the batch changes made since the last mark, and return its record.
 
-        `start` is given for a phase that encloses others, such as execute_model.
+        `facts` is called after the time has been taken, so that no phase is charged for being watched. `start` is given
+        for a phase that encloses others, such as execute_model.
         """
         now = time.monotonic_ns()
         changes, self._changes = self._changes, []
         began = self._last if start is None else start
-        record = PhaseRecord(phase, began, now, facts or {}, changes, requests or [], output or [])
+        record = PhaseRecord(phase, began, now, facts() if facts else {}, changes)
         self._phases.append(record)
         self._last = time.monotonic_ns()
         return record

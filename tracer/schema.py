@@ -38,7 +38,8 @@ class PhaseRecord(msgspec.Struct, omit_defaults=True):
 
     `facts` holds what the phase made, under the field names of vLLM and of the recordings in tests/vectors.
     `changes` holds its assignments to the batch. `requests` holds [request id, partial state] pairs, to be merged into
-    what is known of the request; `output` holds [request id, start, token ids] triples.
+    what is known of the request; `output` holds [request id, start, token ids] triples. `blocks` holds a triple
+    for each KV block that changed: [block id, reference count, 1 where the prefix cache can find its contents].
     """
 
     phase: str
@@ -48,6 +49,7 @@ class PhaseRecord(msgspec.Struct, omit_defaults=True):
     changes: list[Change] = []
     requests: list[tuple[str, dict[str, Any]]] = []
     output: list[tuple[str, int, list[int]]] = []
+    blocks: list[tuple[int, int, int]] = []
 
 
 class PassRecord(msgspec.Struct):
@@ -69,6 +71,7 @@ class EventRecord(msgspec.Struct):
     time: float
     facts: dict[str, Any]
     requests: list[tuple[str, dict[str, Any]]] = []
+    blocks: list[tuple[int, int, int]] = []
 
 
 Entry = PassRecord | EventRecord

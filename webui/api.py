@@ -1,11 +1,12 @@
 """The page's own routes, under /api."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from flask import Blueprint, Response, request
 
 from engine.sampling_params import SamplingParams
+from tracer.explain import SENTENCES, explain
 from tracer.log import Gone
 from tracer.phases import Phase
 from tracer.schema import SCHEMA_VERSION
@@ -20,6 +21,7 @@ LOG_BYTES = 256_000  # a reply of /api/log ends after about so much
 LOG_STEP = 64  # entries taken from the log at a time
 MAX_COPIES = 64
 MAX_STEP = 1000
+Default = TypeVar("Default", int, None)
 
 
 class PageRequest(msgspec.Struct, kw_only=True):
@@ -57,6 +59,7 @@ def config() -> Response:
         "vocab_size": llm.tokenizer.vocab_size,
         "phases": [phase.value for phase in Phase],
         "schema_version": SCHEMA_VERSION,
+        "why": SENTENCES,
         "limits": {"max_copies": MAX_COPIES, "max_step": MAX_STEP},
     })  # fmt: skip
 
@@ -92,11 +95,24 @@ def one_pass(pass_id: int) -> Response:
     return _json(msgspec.msgpack.decode(data))
 
 
+@blueprint.get("/why")
+def why() -> Response:
+    """Why a request is or isn't in the batch: ?request=ID&pass=N, by default at the newest pass."""
+    req_id = request.args.get("request", "")
+    if not req_id:
+        raise ApiError(400, "request must name a request id", "request")
+    pass_id = _number_argument("pass", "a pass", None)
+    try:
+        return _json(explain(services().llm.log, req_id, pass_id))
+    except Gone as error:
+        raise ApiError(410, f"pass {pass_id} is forgotten: {error}") from None
+
+
 @blueprint.get("/log")
 def log() -> Response:
     """Entries from..to as they were made, cut where the reply grows too long; X-To-Seq is the last one in it."""
-    first = _seq_argument("from", 0)
-    last = min(_seq_argument("to", services().llm.log.last_seq), services().llm.log.last_seq)
+    first = _number_argument("from", "a log entry", 0)
+    last = min(_number_argument("to", "a log entry", services().llm.log.last_seq), services().llm.log.last_seq)
     data, upto = bytearray(), first - 1
     try:
         while upto < last and len(data) < LOG_BYTES:
@@ -170,12 +186,12 @@ def _params(body: PageRequest, copy: int) -> SamplingParams:
         raise ApiError(400, str(error), str(error).split()[0]) from None
 
 
-def _seq_argument(name: str, default: int) -> int:
+def _number_argument(name: str, what: str, default: Default) -> int | Default:
     given = request.args.get(name, "")
     if not given:
         return default
     if not given.isdecimal() or len(given) > 18:
-        raise ApiError(400, f"{name} must be the number of a log entry, got {given!r}", name)
+        raise ApiError(400, f"{name} must be the number of {what}, got {given!r}", name)
     return int(given)
 
 

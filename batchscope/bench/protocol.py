@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 Generate = Callable[[list[list[int]], int], None]  # (prompts as token ids, new tokens a prompt)
+PASS_PHASES = ("schedule", "_update_states", "_prepare_inputs", "update_from_output")  # the names are vLLM's
 MARK = "@bench "  # engines log to standard output too; lines of ours begin with this
 
 
@@ -20,6 +21,11 @@ def prompts_of(job: dict[str, Any]) -> list[list[int]]:
     return [
         [source.randrange(1000, job["vocab_size"]) for _ in range(job["prompt_tokens"])] for _ in range(job["rows"])
     ]
+
+
+def report(medians: dict[str, float]) -> str:
+    """Return phases and their sum as one line of JSON, in microseconds."""
+    return json.dumps(medians | {"sum": sum(medians.values())})
 
 
 def serve(name: str, generate: Generate) -> None:

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import requests
 
+from tracer.schema import EventRecord, PassRecord, decode
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request
 
@@ -44,13 +46,11 @@ class Served:
     def state(self) -> dict[str, Any]:
         return self.get("/api/state")
 
-    def log(self) -> bytes:
-        """The whole log, as the page would fetch it."""
-        data, seq, last = b"", 0, self.state()["seq"]
-        while seq <= last:
-            reply = requests.get(f"{self.base}/api/log?from={seq}&to={last}", timeout=30)
-            data, seq = data + reply.content, int(reply.headers["X-To-Seq"]) + 1
-        return data
+    def entries(self) -> list[PassRecord | EventRecord]:
+        """The whole log, entry by entry."""
+        last = self.state()["seq"]
+        urls = (f"{self.base}/api/log?from={seq}&to={seq}" for seq in range(last + 1))
+        return [decode(requests.get(url, timeout=30).content) for url in urls]
 
     def rest(self) -> None:
         """Let the passes run and end every request."""

@@ -1,11 +1,13 @@
 """A server on a free port with the tiny model behind it, and the few calls that web tests make."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import requests
 
@@ -21,6 +23,8 @@ TINY: dict[str, Any] = {
     "max_num_batched_tokens": 64,
     "num_gpu_blocks_override": 200,
 }
+# Two threads that wait for each other are many times slower than one where other tests use the cores.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 
 class Site:
@@ -55,7 +59,8 @@ class Site:
 
 @contextmanager
 def running_site(**flags: Any) -> Iterator[Site]:
-    llm = AsyncLLM(EngineConfig.make(**{**TINY, **flags}))
+    with mock.patch.dict(os.environ, ONE_THREAD):  # for the engine's process, which starts here
+        llm = AsyncLLM(EngineConfig.make(**{**TINY, **flags}))
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         server = Server(llm, listener, Access("127.0.0.1", port))

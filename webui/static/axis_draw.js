@@ -11,7 +11,13 @@ export const gutterWidth = (theme) => Math.round(theme.px * 9.3);
 export function drawAxis(canvas, axis, view) {
   const fit = fitCanvas(canvas);
   if (!fit) return;
-  const pen = { ...fit, ...view, column: columnWidth(view.theme), gutter: gutterWidth(view.theme), line: fit.height / LABELS.length };
+  const pen = {
+    ...fit,
+    ...view,
+    column: columnWidth(view.theme),
+    gutter: gutterWidth(view.theme),
+    line: fit.height / LABELS.length,
+  };
   pen.context.textBaseline = "middle";
   if (axis) {
     const first = Math.max(0, Math.floor(pen.left / pen.column));
@@ -95,7 +101,13 @@ function drawSpan(pen, axis, row) {
   context.fillRect(x, 3, 1, pen.height - 6);
   const name = `${row} ${axis.steps[row]}`;
   const room = right - x;
-  write(pen, room > 3 * pen.column ? `row ${name} ${axis.reqIds[row] ?? ""}` : name, Math.max(x + 4, Math.min(pen.gutter + 4, right - pen.column)), 1, { width: room - 6 });
+  write(
+    pen,
+    room > 3 * pen.column ? `row ${name} ${axis.reqIds[row] ?? ""}` : name,
+    Math.max(x + 4, Math.min(pen.gutter + 4, right - pen.column)),
+    1,
+    { width: room - 6 },
+  );
 }
 
 function drawGutter(pen) {

@@ -1,16 +1,15 @@
 // The persistent batch: one line a row, as wide as the batch can be. Line i is always row i; what moves slides into it.
-import { drawCells, paintSpan, scaleFor, spansOf } from "cells";
-import { $, el, fitCanvas, setAttr, setText } from "dom";
+import { runsOf, showBlocks } from "blocks";
+import { drawCells, scaleFor, spansOf } from "cells";
+import { $, el, setAttr, setText } from "dom";
 import { Ghosts } from "ghosts";
 import { hover } from "hover";
+import { drawLegend } from "legend";
 import { factsOf, stepOf } from "row_states";
 
 const FLAG_MS = 600; // how long a row's state stays while passes rush by
 const SLIDE_MS = 380;
 const COLUMNS = ["num", "", "", "num", "num", "num", "num", "", ""];
-const LEGEND = [
-  ["computed", "computed"], ["prefill", "P: prefill now"], ["decode", "D: decode now"], ["todo", "to prefill"], ["sampled", "sampled"],
-];
 
 /** Draws the store's rows; `picked(row)` is called with the row that is clicked. */
 export class BatchGrid {
@@ -43,16 +42,26 @@ export class BatchGrid {
   render() {
     const { store } = this;
     const record = store.record();
+    this.#measure();
     this.rows = store.rows();
     this.scheduled = factsOf(record, "schedule").num_scheduled_tokens ?? {};
     this.sampled = factsOf(record, "bookkeeping").sampled_token_ids ?? [];
     const states = this.#statesToShow();
     this.rows.forEach((row, i) => this.#fill(this.lines[i], row, states.byId.get(row?.req_id), states.left.get(i)));
     this.#slide();
+    this.#follow();
     this.#count([...states.left.values()]);
     this.#cells();
     this.#light();
+    drawLegend($("legend"), this.perCell, this.theme);
     return this.flags.size > 0;
+  }
+
+  /** Look at sizes once, before anything is written: each look after a write lays the page out again. */
+  #measure() {
+    const [{ tr, canvas }] = this.lines;
+    this.size = { top: tr.offsetTop, height: tr.offsetHeight || 1 };
+    this.box = { width: canvas.clientWidth, height: canvas.clientHeight };
   }
 
   /** The exact states of the shown pass when it stands still; while passes rush by, flags that decay. */
@@ -68,7 +77,7 @@ export class BatchGrid {
       }
       for (const gone of kept.states.left) {
         this.flags.set(`left ${gone.row}`, { gone, until: now + FLAG_MS });
-        if (this.theme.moves) this.ghosts.leave(gone, this.#top(gone.row), this.lines[gone.row].tr.offsetHeight);
+        if (this.theme.moves) this.ghosts.leave(gone, this.#top(gone.row), this.size.height);
       }
     }
     for (const [key, flag] of this.flags) if (flag.until < now || still) this.flags.delete(key);
@@ -84,7 +93,10 @@ export class BatchGrid {
     const seen = this.seen;
     this.seen = this.store.state.pass_id;
     if (seen === undefined || !this.store.live || seen === this.seen) return [];
-    return this.store.passes().slice(-8).filter((kept) => kept.record.pass_id > seen);
+    return this.store
+      .passes()
+      .slice(-8)
+      .filter((kept) => kept.record.pass_id > seen);
   }
 
   #fill(line, row, state, gone) {
@@ -93,20 +105,42 @@ export class BatchGrid {
     line.reqId = reqId;
     setAttr(line.tr, "data-empty", row ? null : "");
     setAttr(line.tr, "data-kind", kind);
-    setText(line.state, kind === null ? "" : stateWords(kind, state, line.row));
-    setAttr(line.state, "title", row && gone ? `${gone.reqId} left this row in this pass: ${gone.why}` : null);
+    const words = kind === null ? "" : stateWords(kind, state, line.row);
+    setText(line.state, words);
+    setAttr(
+      line.state,
+      "title",
+      row && gone ? `${words}; ${gone.reqId} left this row in this pass: ${gone.why}` : words,
+    );
     setText(line.id, reqId ?? (gone ? `${gone.reqId ?? ""} ${gone.why}` : ""));
     const scheduled = this.scheduled[reqId];
-    const numbers = row && [row.num_prompt_tokens, row.num_computed_tokens, scheduled ?? "–", row.num_tokens_no_spec - row.num_prompt_tokens];
+    const numbers = row && [
+      row.num_prompt_tokens,
+      row.num_computed_tokens,
+      scheduled ?? "–",
+      row.num_tokens_no_spec - row.num_prompt_tokens,
+    ];
     line.numbers.forEach((cell, k) => setText(cell, numbers ? numbers[k] : ""));
     const step = stepOf(row, scheduled);
     setText(line.step, step);
     setAttr(line.step, "data-step", step);
     line.runs = row ? runsOf(row.block_table ?? []) : [];
-    line.spans = row ? spansOf({
-      computed: row.num_computed_tokens, scheduled: scheduled ?? 0, known: row.num_tokens_no_spec,
-      sampled: this.sampled[line.row]?.length ?? 0, step,
-    }) : [];
+    line.spans = row
+      ? spansOf({
+          computed: row.num_computed_tokens,
+          scheduled: scheduled ?? 0,
+          known: row.num_tokens_no_spec,
+          sampled: this.sampled[line.row]?.length ?? 0,
+          step,
+        })
+      : [];
+  }
+
+  /** The light stays on a request, wherever its row goes. */
+  #follow() {
+    if (hover.reqId === null || hover.token !== null) return;
+    const row = this.rows.findIndex((held) => held?.req_id === hover.reqId);
+    hover.set({ row: row < 0 ? null : row, reqId: hover.reqId });
   }
 
   #slide() {
@@ -117,7 +151,10 @@ export class BatchGrid {
       const before = this.drawn.get(reqId);
       if (before === undefined || before === row || !this.theme.moves) continue;
       const from = `translateY(${this.#top(before) - this.#top(row)}px)`;
-      tr.animate([{ transform: from }, { transform: "none" }], { duration: SLIDE_MS, easing: "cubic-bezier(.3,.7,.2,1)" });
+      tr.animate([{ transform: from }, { transform: "none" }], {
+        duration: SLIDE_MS,
+        easing: "cubic-bezier(.3,.7,.2,1)",
+      });
     }
     this.drawn = now;
   }
@@ -125,18 +162,18 @@ export class BatchGrid {
   /** Draw the cells of the lines that can be seen, where they have changed. */
   #cells() {
     const scroll = $("batch-scroll");
-    const width = this.lines[0]?.canvas.clientWidth ?? 0;
+    const { width } = this.box;
     const longest = Math.max(16, ...this.rows.map((row) => row?.num_tokens_no_spec ?? 0));
     const scale = scaleFor(longest, width);
     this.perCell = scale.perCell;
-    const height = this.lines[0]?.tr.offsetHeight || 1;
+    const { height } = this.size;
     const first = Math.floor(scroll.scrollTop / height) - 1;
     const last = first + Math.ceil(scroll.clientHeight / height) + 2;
     for (const line of this.lines.slice(Math.max(0, first), last + 1)) {
       const key = JSON.stringify([line.spans, scale, width, this.theme.colours.panel, this.theme.px]);
       if (line.key === key) continue;
       line.key = key;
-      drawCells(line.canvas, line.spans, scale, this.blockSize, this.theme);
+      drawCells(line.canvas, this.box, line.spans, scale, this);
     }
   }
 
@@ -150,45 +187,7 @@ export class BatchGrid {
     for (const line of this.lines) {
       const lit = line.row === hover.row;
       line.tr.classList.toggle("lit", lit);
-      this.#blocks(line, lit ? hover.block : undefined);
-    }
-  }
-
-  /** The block ids as runs; the one that holds the pointed token is marked. */
-  #blocks(line, block) {
-    const text = line.runs.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(" ");
-    const key = `${text} ${block}`;
-    if (line.blocks.shown === key) return;
-    line.blocks.shown = key;
-    line.blocks.title = text;
-    const at = line.runs.findIndex(([from, to]) => from <= block && block <= to);
-    if (at < 0) {
-      line.blocks.textContent = text;
-      return;
-    }
-    const part = (runs) => runs.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(" ");
-    line.blocks.replaceChildren(part(line.runs.slice(0, at)), " ", el("mark", {}, part([line.runs[at]])), " ", part(line.runs.slice(at + 1)));
-  }
-
-  /** Draw what the cells' looks mean. */
-  legend() {
-    const fit = fitCanvas($("legend"));
-    if (!fit) return;
-    const { context, height } = fit;
-    context.font = `${this.theme.px * 0.85}px ${this.theme.font}`;
-    context.textBaseline = "middle";
-    let x = 4;
-    const scale = [null, `1 cell: ${this.perCell === 1 ? "a token" : `${this.perCell} tokens`}`];
-    for (const [look, words] of [scale, ...LEGEND]) {
-      const [cells, size] = look === "prefill" || look === "computed" ? [2, 8] : [1, 10];
-      context.save();
-      context.translate(x, 0);
-      if (look) paintSpan(context, { from: 0, to: cells, look, size, top: 2, tall: height - 4 }, this.theme);
-      context.restore();
-      if (look) x += 22;
-      context.fillStyle = this.theme.colours.quiet;
-      context.fillText(words, x, height / 2 + 1);
-      x += context.measureText(words).width + 16;
+      showBlocks(line.blocks, line.runs, lit ? hover.block : null);
     }
   }
 
@@ -199,11 +198,23 @@ export class BatchGrid {
     const id = cells[2].appendChild(el("span"));
     const canvas = cells[7].appendChild(el("canvas", { "aria-hidden": "true" }));
     cells[0].textContent = row;
-    return { row, tr: el("tr", { "data-row": row }, ...cells), state, step, id, canvas, numbers: cells.slice(3, 7), blocks: cells[8], reqId: null, spans: [], runs: [] };
+    return {
+      row,
+      tr: el("tr", { "data-row": row }, ...cells),
+      state,
+      step,
+      id,
+      canvas,
+      numbers: cells.slice(3, 7),
+      blocks: cells[8],
+      reqId: null,
+      spans: [],
+      runs: [],
+    };
   }
 
   #top(row) {
-    return this.lines[row].tr.offsetTop;
+    return this.size.top + row * this.size.height;
   }
 
   #rowAt(event) {
@@ -218,14 +229,4 @@ export class BatchGrid {
 function stateWords(kind, state, row) {
   if (state?.from === null || state?.from === undefined) return kind;
   return `${kind === "swapped" ? "swap" : kind} ${state.from}→${row}`;
-}
-
-/** Block ids in order, ascending neighbours joined: [1, 2, 3, 9] is [[1, 3], [9, 9]]. */
-export function runsOf(blocks) {
-  const runs = [];
-  for (const block of blocks) {
-    if (runs.length && runs.at(-1)[1] + 1 === block) runs.at(-1)[1] = block;
-    else runs.push([block, block]);
-  }
-  return runs;
 }

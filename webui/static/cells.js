@@ -24,9 +24,9 @@ export function spansOf({ computed, scheduled, known, sampled, step }) {
   ].filter(([from, to]) => to > from);
 }
 
-/** Paint the spans, and a tick at each KV block's end. What happens now is 4 px wide at least, to be seen at any scale. */
-export function drawCells(canvas, spans, { perCell, size }, blockSize, theme) {
-  const fit = fitCanvas(canvas);
+/** Paint the spans, and a tick at each KV block's end. What happens now is 4 px wide at least, so that it is seen. */
+export function drawCells(canvas, box, spans, { perCell, size }, { blockSize, theme }) {
+  const fit = fitCanvas(canvas, box.width, box.height);
   if (!fit) return;
   const { context, height } = fit;
   let end = 0;
@@ -57,7 +57,8 @@ export function paintSpan(context, { from, to, look, size, top, tall }, { colour
   if (look === "prefill") hatch(context, left, top, width, tall, colours.panel);
   context.fillStyle = colours.panel;
   if (look === "sampled") context.fillRect(left + width / 2 - 1, top + tall / 2 - 1, 2, 2);
-  for (let cell = Math.ceil(from + 1); gap && cell < to; cell += 1) context.fillRect(cell * size - 1, top + 1, 1, tall - 2);
+  for (let cell = Math.ceil(from + 1); gap && cell < to; cell += 1)
+    context.fillRect(cell * size - 1, top + 1, 1, tall - 2);
 }
 
 /** Diagonal lines over a box. */

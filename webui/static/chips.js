@@ -35,7 +35,11 @@ export class Chips {
 
   #make(name) {
     const [who, does] = PHASES[name] ?? ["", ""];
-    const chip = el("button", { type: "button", class: "chip", "data-side": sideOf(name), title: `${who}: ${does}` }, name);
+    const chip = el(
+      "button",
+      { type: "button", class: "chip", "data-phase": name, "data-side": sideOf(name), title: `${who}: ${does}` },
+      name,
+    );
     chip.time = chip.appendChild(el("span", { class: "time" }));
     chip.share = chip.appendChild(el("span", { class: "share" }));
     chip.addEventListener("click", () => this.choose(chip.getAttribute("aria-pressed") === "true" ? null : name));

@@ -90,14 +90,20 @@ function summaryOf(record) {
 /** A value in few characters: lists in brackets, T and F for masks, `most` entries of each list. */
 export function format(value, most) {
   if (Array.isArray(value)) {
-    const shown = value.slice(0, most).map((item) => format(item, most)).join(", ");
+    const shown = value
+      .slice(0, most)
+      .map((item) => format(item, most))
+      .join(", ");
     return value.length > most ? `[${shown}, … ${value.length} in all]` : `[${shown}]`;
   }
   if (value === true || value === false) return value ? "T" : "F";
   if (value === null || value === undefined) return "none";
   if (typeof value !== "object") return String(value);
   const entries = Object.entries(value);
-  const shown = entries.slice(0, most).map(([name, item]) => `${name}: ${format(item, most)}`).join(", ");
+  const shown = entries
+    .slice(0, most)
+    .map(([name, item]) => `${name}: ${format(item, most)}`)
+    .join(", ");
   return entries.length > most ? `{${shown}, … ${entries.length} in all}` : `{${shown}}`;
 }
 
@@ -105,6 +111,11 @@ function changeWords([head, a, b, c, d]) {
   if (head === "clear") return `row ${a} is cleared`;
   if (head === "move") return `row ${a} moves to row ${b}`;
   if (head === "swap") return `rows ${a} and ${b} swap`;
-  if (head === "put") return b.length === 1 ? `${a} of row ${b[0]} from ${c[0]} = ${format(d[0], 12)}` : `${a} of rows ${format(b, 12)} from ${format(c, 12)} = ${format(d, 12)}`;
-  return b.length === 1 ? `${a} of row ${b[0]} = ${format(c[0], 12)}` : `${a} of rows ${format(b, 12)} = ${format(c, 12)}`;
+  if (head === "put")
+    return b.length === 1
+      ? `${a} of row ${b[0]} from ${c[0]} = ${format(d[0], 12)}`
+      : `${a} of rows ${format(b, 12)} from ${format(c, 12)} = ${format(d, 12)}`;
+  return b.length === 1
+    ? `${a} of row ${b[0]} = ${format(c[0], 12)}`
+    : `${a} of rows ${format(b, 12)} = ${format(c, 12)}`;
 }

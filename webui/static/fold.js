@@ -4,7 +4,15 @@ export const KEPT_FINISHED = 256; // finished requests that the state still know
 
 /** The state before the first entry; `rows` has maxNumSeqs maps or nulls, `requests` is a Map by id. */
 export function newState(maxNumSeqs) {
-  return { seq: -1, pass_id: -1, rows: Array(maxNumSeqs).fill(null), requests: new Map(), finished: [], gate: {} };
+  return {
+    seq: -1,
+    pass_id: -1,
+    rows: Array(maxNumSeqs).fill(null),
+    requests: new Map(),
+    finished: [],
+    gate: {},
+    blocks: new Map(),
+  };
 }
 
 /** Apply one log entry to the state, in place, and return it. */
@@ -13,6 +21,7 @@ export function fold(state, entry) {
     for (const phase of entry.phases) {
       for (const change of phase.changes ?? []) applyChange(state.rows, change);
       mergeRequests(state, phase.requests ?? []);
+      assignBlocks(state, phase.blocks ?? []);
       for (const [reqId, start, ids] of phase.output ?? []) {
         putFrom(state.requests.get(reqId).output_token_ids, start, ids);
       }
@@ -20,6 +29,7 @@ export function fold(state, entry) {
     state.pass_id = entry.pass_id;
   } else {
     mergeRequests(state, entry.requests ?? []);
+    assignBlocks(state, entry.blocks ?? []);
     if (entry.kind === "gate") state.gate = entry.facts;
   }
   state.seq = entry.seq;
@@ -54,9 +64,14 @@ function putFrom(list, start, ids) {
   for (const id of ids) list.push(id);
 }
 
+function assignBlocks(state, blocks) {
+  for (const [blockId, refCnt, cached] of blocks) state.blocks.set(blockId, [refCnt, cached]);
+}
+
 function mergeRequests(state, requests) {
   for (const [reqId, partial] of requests) {
-    if ("prompt_token_ids" in partial) { // added: an id that has finished and comes again is another request
+    if ("prompt_token_ids" in partial) {
+      // added: an id that has finished and comes again is another request
       state.requests.delete(reqId);
       state.requests.set(reqId, { output_token_ids: [] });
       state.finished = state.finished.filter((known) => known !== reqId);
@@ -72,5 +87,6 @@ function mergeRequests(state, requests) {
 
 /** The state that /api/state gives as JSON, in the form that fold works on. */
 export function stateFromJson(json) {
-  return { ...json, requests: new Map(Object.entries(json.requests)) };
+  const blocks = Object.entries(json.blocks).map(([blockId, block]) => [Number(blockId), block]);
+  return { ...json, requests: new Map(Object.entries(json.requests)), blocks: new Map(blocks) };
 }

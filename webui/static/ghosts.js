@@ -17,7 +17,11 @@ export class Ghosts {
     setText(node, `${reqId ?? "a request"} left: ${why}`);
     Object.assign(node.style, { top: `${top}px`, height: `${height}px`, lineHeight: `${height}px` });
     node.animate(
-      [{ opacity: 0.95, transform: "none" }, { opacity: 0.9, transform: "none", offset: 0.45 }, { opacity: 0, transform: "translateX(40%)" }],
+      [
+        { opacity: 0.95, transform: "none" },
+        { opacity: 0.9, transform: "none", offset: 0.45 },
+        { opacity: 0, transform: "translateX(40%)" },
+      ],
       { duration: LEAVE_MS, easing: "ease-in" },
     );
   }

@@ -48,7 +48,10 @@ export class Handoff {
     reqIds.forEach((reqId, row) => {
       const discarded = kept ? !kept[row].length : Boolean(inputs.discard_request_mask?.[row]);
       const texts = [
-        row, reqId, inputs.logits_indices?.[row] ?? "", sampled ? this.vocab.glyph(sampled[row]) : "waits",
+        row,
+        reqId,
+        inputs.logits_indices?.[row] ?? "",
+        sampled ? this.vocab.glyph(sampled[row]) : "waits",
         discarded ? (kept ? "✕ discarded" : "✕ masked") : kept ? "✓" : "",
       ];
       texts.forEach((text, k) => setText(lines[row].cells[k], text));

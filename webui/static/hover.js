@@ -1,4 +1,4 @@
-// What the pointer or the keyboard points at, shared by all views: a row and its request, a token of the pass, a KV block.
+// What the pointer or the keyboard points at, for all views: a row and its request, a token of the pass, a KV block.
 
 class Hover {
   constructor() {

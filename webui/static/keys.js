@@ -14,18 +14,23 @@ export function bindKeys(actions) {
     ["shift ← and →", "choose a token of the pass", "shift ArrowLeft", () => actions.token(-1)],
     ["p", "type a prompt", "p", () => $("prompt").focus()],
     ["ctrl enter", "send the prompt", null, null],
+    ["delete", "cancel the request that ↑ and ↓ chose in the list of requests", null, null],
     ["t", "theme", "t", actions.theme],
     ["a", "large type", "a", actions.type],
     ["?", "this list", "?", actions.help],
   ];
   const byKey = new Map(keys.map(([, , key, action]) => [key, action]));
-  byKey.set("ArrowRight", actions.forwardOrStep).set("]", () => actions.phase(1)).set("ArrowDown", () => actions.row(1));
+  byKey
+    .set("ArrowRight", actions.forwardOrStep)
+    .set("]", () => actions.phase(1))
+    .set("ArrowDown", () => actions.row(1));
   byKey.set("shift ArrowRight", () => actions.token(1));
-  $("keys").querySelector("tbody").append(
-    ...keys.map(([shown, does]) => el("tr", {}, el("td", {}, el("kbd", {}, shown)), el("td", {}, does))),
-  );
+  $("keys")
+    .querySelector("tbody")
+    .append(...keys.map(([shown, does]) => el("tr", {}, el("td", {}, el("kbd", {}, shown)), el("td", {}, does))));
   addEventListener("keydown", (event) => onKey(event, byKey));
-  addEventListener("click", (event) => { // the pointer leaves the keys to the page
+  addEventListener("click", (event) => {
+    // the pointer leaves the keys to the page
     if (event.detail > 0) event.target.closest?.("button")?.blur();
   });
 }

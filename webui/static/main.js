@@ -75,14 +75,14 @@ class Page {
     this.chips.render(shown?.record, this.store.phase);
     this.fading = this.grid.render();
     for (const view of this.views) view.render();
-    this.grid.legend();
     this.#summary(shown);
   }
 
   /** Tell screen readers about the pass when it stands still. */
   #summary(shown) {
     if (!shown || !(this.store.paused || !this.store.live)) return;
-    setText($("summary"), `Pass ${shown.record.pass_id}. ${$("batch-count").textContent}. ${$("axis-count").textContent}. ${$("handoff-line").textContent}`);
+    const texts = ["batch-count", "axis-count", "handoff-line"].map((id) => $(id).textContent);
+    setText($("summary"), [`Pass ${shown.record.pass_id}`, ...texts].join(". "));
   }
 
   #keys() {
@@ -110,18 +110,38 @@ class Page {
 function model(store) {
   const copy = (value) => structuredClone(value);
   return Object.freeze({
-    get seq() { return store.state.seq; },
-    get passId() { return store.state.pass_id; },
-    get rows() { return copy(store.state.rows); },
-    get requests() { return Object.fromEntries(copy(store.state.requests)); },
-    get finished() { return copy(store.state.finished); },
-    get gate() { return copy(store.state.gate); },
+    get seq() {
+      return store.state.seq;
+    },
+    get passId() {
+      return store.state.pass_id;
+    },
+    get rows() {
+      return copy(store.state.rows);
+    },
+    get requests() {
+      return Object.fromEntries(copy(store.state.requests));
+    },
+    get blocks() {
+      return Object.fromEntries(copy(store.state.blocks));
+    },
+    get finished() {
+      return copy(store.state.finished);
+    },
+    get gate() {
+      return copy(store.state.gate);
+    },
     get shown() {
       const shown = store.shown();
       const states = store.states();
       return {
-        passId: shown?.record.pass_id ?? null, phase: store.phase, live: store.live, rows: copy(store.rows()),
-        states: Array.from(states.rows, ([row, state]) => ({ row, ...state })), left: copy(states.left), passes: store.passes().length,
+        passId: shown?.record.pass_id ?? null,
+        phase: store.phase,
+        live: store.live,
+        rows: copy(store.rows()),
+        states: Array.from(states.rows, ([row, state]) => ({ row, ...state })),
+        left: copy(states.left),
+        passes: store.passes().length,
       };
     },
   });

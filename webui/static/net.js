@@ -43,7 +43,9 @@ export class Net {
 
   /** Take the whole state over HTTP and go on from there. */
   resync() {
-    this.resyncing ??= this.#load().finally(() => { this.resyncing = null; });
+    this.resyncing ??= this.#load().finally(() => {
+      this.resyncing = null;
+    });
     return this.resyncing;
   }
 
@@ -58,6 +60,7 @@ export class Net {
         this.socket.emit("ack", { to: waiting.range.to });
       }
     } catch (error) {
+      console.warn("the state could not be taken:", error);
       this.#set("lost", error.message);
     }
   }

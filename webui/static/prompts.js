@@ -9,7 +9,7 @@ export class Prompts {
       event.preventDefault();
       this.#run(() => this.#send());
     });
-    $("prompt").addEventListener("keydown", (event) => {
+    $("prompt-form").addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("prompt-form").requestSubmit();
     });
     $("burst").addEventListener("click", () => this.#run(() => this.#burst()));

@@ -14,6 +14,7 @@ export class Requests {
     this.vocab = vocab;
     this.cards = new Map();
     hover.onChange(() => this.#light());
+    $("requests").addEventListener("keydown", (event) => this.#key(event));
   }
 
   render() {
@@ -34,13 +35,19 @@ export class Requests {
 
   #add(reqId, request) {
     const part = (name, tag = "div") => el(tag, { class: name });
-    const id = el("button", { type: "button", class: "id", title: `${reqId}: show all of its text`, "aria-expanded": "false" }, reqId);
-    const cancel = el("button", { type: "button", class: "cancel", title: "cancel", "aria-label": `cancel ${reqId}` }, "✕");
+    const button = (name, title, text) => el("button", { type: "button", tabindex: -1, class: name, title }, text);
+    const id = button("id", `${reqId}: show all of its text`, reqId);
+    const cancel = button("cancel", `cancel ${reqId}`, "✕");
+    setAttr(id, "aria-expanded", false);
+    setAttr(cancel, "aria-label", `cancel ${reqId}`);
     const card = { node: el("li", { class: "card", "data-request": reqId }), request, id, cancel, seen: 0 };
     for (const name of ["prompt", "output", "why", "error"]) card[name] = part(name);
     for (const name of ["status", "counts"]) card[name] = part(name, "span");
+    card.text = document.createTextNode("");
+    card.output.append(el("div", { class: "text" }, card.text)); // its last lines show, without a look at its height
     card.error.hidden = true;
-    card.node.append(el("div", { class: "head" }, id, card.counts, card.status, cancel), card.prompt, card.output, card.why, card.error);
+    const head = el("div", { class: "head" }, id, card.counts, card.status, cancel);
+    card.node.append(head, card.prompt, card.output, card.why, card.error);
     setText(card.prompt, this.vocab.text(request.prompt_token_ids ?? []));
     id.addEventListener("click", () => setAttr(id, "aria-expanded", card.node.classList.toggle("open")));
     cancel.addEventListener("click", () => this.#cancel(reqId, card));
@@ -55,7 +62,10 @@ export class Requests {
     this.#stream(card, request.output_token_ids);
     const ended = request.finish_reason;
     setText(card.status, ended ?? STATUS[request.status] ?? request.status?.toLowerCase() ?? "");
-    setText(card.counts, `${request.num_prompt_tokens ?? "?"}+${request.output_token_ids.length}/${request.max_tokens ?? "∞"}`);
+    setText(
+      card.counts,
+      `${request.num_prompt_tokens ?? "?"}+${request.output_token_ids.length}/${request.max_tokens ?? "∞"}`,
+    );
     setAttr(card.node, "data-ended", ended ? "" : null);
     card.cancel.hidden = Boolean(ended);
     const sentence = ended ? "" : whySentence(why);
@@ -68,14 +78,12 @@ export class Requests {
     if (card.seen === ids.length) return;
     if (!card.stream || ids.length < card.seen) {
       card.stream = this.vocab.stream();
-      card.output.textContent = "";
+      card.text.data = "";
       card.seen = 0;
     }
     const text = card.stream.push(ids.slice(card.seen));
     card.seen = ids.length;
-    if (card.output.firstChild) card.output.firstChild.appendData(text);
-    else card.output.append(document.createTextNode(text));
-    card.output.scrollTop = card.output.scrollHeight;
+    card.text.appendData(text);
   }
 
   async #cancel(reqId, card) {
@@ -85,6 +93,20 @@ export class Requests {
       setText(card.error, error.message);
       card.error.hidden = false;
     }
+  }
+
+  /** Up and down go from card to card, delete cancels: one stop for the tab key, however many requests. */
+  #key(event) {
+    const card = event.target.closest(".card");
+    const to = {
+      ArrowDown: card ? card.nextElementSibling : $("requests").firstElementChild,
+      ArrowUp: card?.previousElementSibling,
+    };
+    if (event.key === "Delete" && card) card.querySelector(".cancel").click();
+    else if (event.key in to) to[event.key]?.querySelector(".id").focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   #drop(reqId) {

@@ -1,10 +1,9 @@
 // What happened to each row in one pass, read off the changes that the pass recorded.
 
 /**
- * Return { rows, left }: rows is a Map from row to { kind, from, reqId }, kind one of "new", "resumed", "back", "moved",
- * "swapped", "updated", or "held" where the record hasn't come to it, and from the row it had before, if it has another now;
- * left lists { row, reqId, why }.
- * `before` holds the rows before the pass, or null where they are not known.
+ * Return { rows, left }. rows is a Map from row to { kind, from, reqId }: kind is "new", "resumed", "back", "moved",
+ * "swapped", "updated", or "held" where the record hasn't come to it; from is the row it had before, if it has another
+ * now. left lists { row, reqId, why }. `before` holds the rows before the pass, or null where they are not known.
  */
 export function rowStates(record, before, maxNumSeqs) {
   const shadow = Array.from({ length: maxNumSeqs }, (_, row) => holder(before, row));
@@ -38,9 +37,14 @@ function follow(shadow, left, phase, [head, a, b, c]) {
   } else if (head === "move") {
     [shadow[b], shadow[a]] = [shadow[a] && { ...shadow[a], by: "moved" }, null];
   } else if (head === "swap") {
-    [shadow[a], shadow[b]] = [shadow[b] && { ...shadow[b], by: "swapped" }, shadow[a] && { ...shadow[a], by: "swapped" }];
+    [shadow[a], shadow[b]] = [
+      shadow[b] && { ...shadow[b], by: "swapped" },
+      shadow[a] && { ...shadow[a], by: "swapped" },
+    ];
   } else if (head === "set" && a === "req_id") {
-    b.forEach((row, i) => { shadow[row] = { origin: row, reqId: c[i], added: true }; });
+    b.forEach((row, i) => {
+      shadow[row] = { origin: row, reqId: c[i], added: true };
+    });
   }
 }
 

@@ -115,7 +115,7 @@ export class Store {
     return this.#segmentOf(passId)?.passes.find((kept) => kept.record.pass_id === passId);
   }
 
-  /** Rows and states rebuilt at the shown moment; null where the end of the latest pass is shown, or all that is known. */
+  /** Rows and states rebuilt at the shown moment; null at the end of the latest pass, or where they are unknown. */
   #inside() {
     const shown = this.shown();
     if (!shown || (this.live && this.phase === null)) return null;

@@ -3,11 +3,35 @@ import { $, setAttr, setText } from "dom";
 
 const THEMES = ["auto", "light", "dark"];
 const NAMES = [
-  "panel", "ink", "quiet", "line", "line-strong", "computed", "prefill", "decode", "sampled", "discarded",
-  "prefill-soft", "decode-soft", "mark", "accent",
+  "panel",
+  "ink",
+  "quiet",
+  "line",
+  "line-strong",
+  "computed",
+  "prefill",
+  "decode",
+  "sampled",
+  "discarded",
+  "prefill-soft",
+  "decode-soft",
+  "mark",
+  "accent",
 ];
-const remembered = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
-const remember = (key, value) => { try { localStorage.setItem(key, value); } catch { /* private windows forget */ } };
+const remembered = (key) => {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+};
+const remember = (key, value) => {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    /* private windows forget */
+  }
+};
 
 /** Owns the look. `colours` maps the names of base.css to values; `px` is the size of 1rem; both change on toggles. */
 export class Theme {

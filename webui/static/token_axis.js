@@ -2,6 +2,7 @@
 import { columnWidth, drawAxis, drawOverview, gutterWidth } from "axis_draw";
 import { $, fillTable, setAttr, setText } from "dom";
 import { hover } from "hover";
+import { readout } from "readout";
 import { factsOf, stepOf } from "row_states";
 
 const TABLE_ROWS = 512; // the table twin shows the first tokens; a pass may have 8192
@@ -15,10 +16,15 @@ export class TokenAxis {
     this.scroll.addEventListener("scroll", () => this.#draw());
     $("axis").addEventListener("pointermove", (event) => this.point(this.#tokenAt(event.offsetX)));
     $("axis").addEventListener("pointerleave", () => hover.set());
-    const jump = (event) => { if (event.buttons) this.#centre((event.offsetX / $("axis-overview").clientWidth) * this.count); };
+    const jump = (event) => {
+      if (event.buttons) this.#centre((event.offsetX / $("axis-overview").clientWidth) * this.count);
+    };
     for (const name of ["pointerdown", "pointermove"]) $("axis-overview").addEventListener(name, jump);
     $("axis-table-toggle").addEventListener("click", () => this.#toggleTable());
-    hover.onChange(() => { this.#draw(); this.#readout(); });
+    hover.onChange(() => {
+      this.#draw();
+      this.#readout();
+    });
   }
 
   get count() {
@@ -28,8 +34,12 @@ export class TokenAxis {
   render() {
     const record = this.store.record();
     this.axis = axisOf(record, this.store.rows());
-    setText($("axis-count"), this.axis ? `${this.count} tokens of ${this.axis.starts.length - 1} rows` : this.#whyEmpty(record));
+    setText(
+      $("axis-count"),
+      this.axis ? `${this.count} tokens of ${this.axis.starts.length - 1} rows` : this.#whyEmpty(record),
+    );
     $("axis-track").style.width = `${gutterWidth(this.theme) + (this.count + 0.6) * columnWidth(this.theme)}px`;
+    if (hover.token !== null) this.point(hover.token < this.count ? hover.token : null);
     this.#draw();
     this.#readout();
     this.#table();
@@ -39,7 +49,12 @@ export class TokenAxis {
   point(index) {
     if (index === null || !this.axis) return hover.set();
     const row = this.axis.rows[index];
-    hover.set({ token: index, row, reqId: this.axis.reqIds[row], block: Math.floor(this.axis.slots[index] / this.blockSize) });
+    hover.set({
+      token: index,
+      row,
+      reqId: this.axis.reqIds[row],
+      block: Math.floor(this.axis.slots[index] / this.blockSize),
+    });
   }
 
   /** Point at the token `by` places from the one that is pointed at. */
@@ -48,13 +63,17 @@ export class TokenAxis {
     const at = hover.token ?? this.axis.starts[hover.row ?? 0] - Math.max(0, by);
     const token = Math.max(0, Math.min(this.count - 1, at + by));
     this.point(token);
-    const [left, width] = [token * columnWidth(this.theme) - this.scroll.scrollLeft, this.scroll.clientWidth - gutterWidth(this.theme)];
+    const [left, width] = [
+      token * columnWidth(this.theme) - this.scroll.scrollLeft,
+      this.scroll.clientWidth - gutterWidth(this.theme),
+    ];
     if (left < 0 || left + columnWidth(this.theme) > width) this.#centre(token);
   }
 
   /** Bring the span of a row into view. */
   showRow(row) {
-    if (this.axis && row < this.axis.starts.length - 1) this.scroll.scrollLeft = this.axis.starts[row] * columnWidth(this.theme);
+    if (this.axis && row < this.axis.starts.length - 1)
+      this.scroll.scrollLeft = this.axis.starts[row] * columnWidth(this.theme);
   }
 
   #whyEmpty(record) {
@@ -81,23 +100,8 @@ export class TokenAxis {
   }
 
   #readout() {
-    setText($("readout"), this.axis ? this.#words() : "");
-  }
-
-  #words() {
-    const { axis, blockSize } = this;
-    const index = hover.token;
-    if (index !== null && index < this.count) {
-      const [row, slot] = [axis.rows[index], axis.slots[index]];
-      const logit = axis.logits.get(index);
-      const end = logit === undefined ? "" : ` · logits ${logit}${axis.discard[row] ? ", discarded" : ""}`;
-      return `token ${index} “${this.vocab.glyph(axis.ids[index])}” id ${axis.ids[index]} · row ${row} · position ${axis.positions[index]}` +
-        ` · slot ${slot} = block ${Math.floor(slot / blockSize)} × ${blockSize} + ${slot % blockSize}${end}`;
-    }
-    if (hover.row === null || hover.row >= axis.starts.length - 1) return "";
-    const [from, to] = axis.starts.slice(hover.row, hover.row + 2);
-    return `row ${hover.row} ${axis.reqIds[hover.row]} · tokens ${from} to ${to - 1} · positions ${axis.positions[from]} to ${axis.positions[to - 1]}` +
-      `${axis.discard[hover.row] ? " · still in prefill: its sample is discarded" : ""}`;
+    const glyph = (id) => this.vocab.glyph(id);
+    setText($("readout"), this.axis ? readout(this.axis, hover, this.blockSize, glyph) : "");
   }
 
   #toggleTable() {
@@ -116,7 +120,12 @@ export class TokenAxis {
     this.tableAt = now;
     const { axis } = this;
     const rows = Array.from({ length: Math.min(this.count, TABLE_ROWS) }, (_, i) => [
-      i, axis.rows[i], axis.reqIds[axis.rows[i]] ?? "", this.vocab.glyph(axis.ids[i]), axis.positions[i], axis.slots[i],
+      i,
+      axis.rows[i],
+      axis.reqIds[axis.rows[i]] ?? "",
+      this.vocab.glyph(axis.ids[i]),
+      axis.positions[i],
+      axis.slots[i],
       axis.logits.has(i) ? `${axis.logits.get(i)}${axis.discard[axis.rows[i]] ? " discarded" : ""}` : "",
     ]);
     fillTable($("axis-table").querySelector("tbody"), rows);
@@ -129,7 +138,11 @@ function axisOf(record, rows) {
   if (!facts.input_ids?.length) return null;
   const starts = facts.query_start_loc;
   return {
-    ids: facts.input_ids, positions: facts.positions, slots: facts.slot_mapping, rows: facts.req_indices, starts,
+    ids: facts.input_ids,
+    positions: facts.positions,
+    slots: facts.slot_mapping,
+    rows: facts.req_indices,
+    starts,
     discard: facts.discard_request_mask,
     logits: new Map(facts.logits_indices.map((token, i) => [token, i])),
     reqIds: factsOf(record, "refresh_metadata").req_ids ?? rows.map((row) => row?.req_id),

@@ -3,8 +3,12 @@ import { postControl } from "api";
 import { $, setAttr, setText } from "dom";
 
 const NOTICES = {
-  lost: "The connection to the server is lost. The page tries again by itself. If `batchscope serve` has ended, start it again.",
-  dead: "The engine process has ended, so open requests got an error. Stop `batchscope serve` and start it again; its terminal says what happened.",
+  lost:
+    "The connection to the server is lost. The page tries again by itself. " +
+    "If `batchscope serve` has ended, start it again.",
+  dead:
+    "The engine process has ended, so open requests got an error. " +
+    "Stop `batchscope serve` and start it again; its terminal says what happened.",
 };
 
 /** The header. `changed` is called when the view has walked to another pass. */
@@ -46,7 +50,10 @@ export class Transport {
 
   setLink(link) {
     this.link = link;
-    setText($("link"), { live: "live", connecting: "connecting", lost: "reconnecting", dead: "engine stopped" }[link.state]);
+    setText(
+      $("link"),
+      { live: "live", connecting: "connecting", lost: "reconnecting", dead: "engine stopped" }[link.state],
+    );
     setAttr($("link"), "data-state", link.state);
     this.#notice(NOTICES[link.state] ? [link.why, NOTICES[link.state]].filter(Boolean).join(" ") : "");
   }
@@ -68,7 +75,7 @@ export class Transport {
     if (!this.store.live) return `an earlier pass; the engine is at ${this.store.state.pass_id}`;
     if (this.store.paused) return shown ? "engine paused after this pass" : "engine paused";
     const rate = this.#rate();
-    return rate ? `${rate} passes/s` : "idle";
+    return rate ? `${rate} ${rate === 1 ? "pass" : "passes"}/s` : "idle";
   }
 
   #rate() {

@@ -1,6 +1,6 @@
 // Token ids to text: exact bytes for running text, visible glyphs where each token stands alone.
 
-const GLYPHS = { " ": "·", "\n": "↵", "\r": "␍", "\t": "⇥" };
+const GLYPHS = { " ": "·", "\n": "↵", "\r": "←", "\t": "⇥" };
 
 /** Knows the bytes of every token. `vocab` is what api.getVocab returns. */
 export class Vocab {
@@ -19,7 +19,8 @@ export class Vocab {
   /** A decoder for text that grows: push(ids) returns the new text; half a character waits for its rest. */
   stream() {
     const decoder = new TextDecoder();
-    const push = (ids) => ids.map((id) => (this.special.has(id) ? "" : decoder.decode(this.#bytes(id), { stream: true })));
+    const push = (ids) =>
+      ids.map((id) => (this.special.has(id) ? "" : decoder.decode(this.#bytes(id), { stream: true })));
     return { push: (ids) => push(ids).join("") };
   }
 
@@ -36,11 +37,14 @@ export class Vocab {
   #visible(id) {
     const bytes = this.#bytes(id);
     try {
-      const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-      return text.replace(/[ \0-\x1f]/g, (letter) => GLYPHS[letter] ?? String.fromCodePoint(0x2400 + letter.codePointAt(0))) || "∅";
+      const text = new TextDecoder("utf-8", { fatal: true })
+        .decode(bytes)
+        .replace(/[ \n\r\t]/g, (letter) => GLYPHS[letter]);
+      if (!/\p{Cc}/u.test(text)) return text || "∅";
     } catch {
-      return `‹${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}›`;
+      // not text on its own: part of a character
     }
+    return `‹${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}›`;
   }
 
   #bytes(id) {

@@ -1,11 +1,13 @@
 """The repository as a place: its rooms, copies of it, and commands run in it."""
 
+import ast
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("batchscope", "engine", "runner", "kernels", "tracer", "webui")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt")
 
@@ -26,3 +28,13 @@ def copy_house(target: Path) -> Path:
     for name in FILES:
         shutil.copy(ROOT / name, target)
     return target
+
+
+def imported_packages(path: Path) -> Iterator[str]:
+    """Yield the top-level package of every import in a file, those inside functions among them."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name.split(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            yield (node.module or "").split(".")[0]

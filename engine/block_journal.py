@@ -1,0 +1,30 @@
+"""Which KV blocks have changed since the trace last looked."""
+
+from collections.abc import Iterable
+
+from engine.free_block_queue import KVCacheBlock
+
+
+class BlockJournal:
+    """Kept by the block pool while something is traced."""
+
+    def __init__(self) -> None:
+        self.evicted: list[int] = []  # ids of blocks whose cached contents were given up for a new holder
+        self._changed: dict[int, KVCacheBlock] = {}
+
+    def changed(self, blocks: Iterable[KVCacheBlock]) -> None:
+        """Note blocks whose reference count or cached contents change."""
+        for block in blocks:
+            self._changed[block.block_id] = block
+
+    def take(self) -> list[tuple[int, int, int]]:
+        """Return [block id, reference count, whether it is cached] as they are now, and start anew."""
+        changes = [
+            (block.block_id, block.ref_cnt, int(block.block_hash is not None)) for block in self._changed.values()
+        ]
+        self._changed = {}
+        return changes
+
+    def take_evicted(self) -> list[int]:
+        evicted, self.evicted = self.evicted, []
+        return evicted

@@ -1,0 +1,76 @@
+"""Starting: the kernels compile before the first request, without a cache folder, and without Triton."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from numba.core import caching
+
+from kernels import cpu
+from kernels.paged_attention_cpu import _attend_tokens
+from kernels.warmup import warmup
+
+
+def test_after_warmup_a_real_pass_compiles_nothing_more():
+    from kernels.paged_attention import paged_attention
+    from kernels.store_kv import store_kv
+
+    for dtype in (torch.float32, torch.bfloat16):
+        warmup(dtype)
+        compiled = len(_attend_tokens.signatures)
+        fused = torch.randn(20, 3 * 9 * 8).to(dtype)
+        query, key, value = (x.view(20, 9, 8) for x in fused.chunk(3, dim=1))
+        caches = [torch.zeros(5, 9, 8, 8, dtype=dtype) for _ in range(2)]
+        starts, table, seen = (torch.tensor(x, dtype=torch.int32) for x in ([0, 20], [[1, 2, 3, 9, 9]], [20]))
+        store_kv(key, value, *caches, torch.arange(8, 28))
+        paged_attention(query, *caches, table[:, :4], starts, seen, 0.1, torch.empty(20, 9, 8, dtype=dtype))
+        assert len(_attend_tokens.signatures) == compiled
+
+
+def test_kernels_compile_where_no_cache_folder_can_be_written(monkeypatch):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+
+    @cpu.jit()
+    def twice(x):
+        return 2 * x
+
+    assert twice(21) == 42
+
+
+def test_warmup_survives_a_full_disk(monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(caching.Cache, "save_overload", full)
+    monkeypatch.setattr(caching.Cache, "load_overload", lambda *args: None)
+    warmup(torch.float32)
+
+
+def test_kernels_load_without_triton():
+    code = "import sys; sys.modules['triton'] = None; import kernels.warmup, kernels.slot_mapping as s; print(s.triton)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ})
+    assert done.stdout == "None\n", done.stderr
+
+
+def test_a_parallel_kernel_takes_torchs_number_of_threads():
+    import numba
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        with cpu.PARALLEL_SECTION:
+            assert cpu.set_threads() == numba.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_warmup_leaves_other_devices_alone():
+    warmup(torch.float32, "cuda")
+
+
+@pytest.mark.parametrize("name", ["narrow", "exp", "cast", "scratch", "widen"])
+def test_helpers_of_compiled_code_say_so_when_called_from_python(name):
+    with pytest.raises(NotImplementedError):
+        getattr(cpu, name)(1.0, 1.0) if name in ("narrow", "cast", "scratch") else getattr(cpu, name)(1.0)
