@@ -1,8 +1,9 @@
 """The front door of Batchscope: public names and the command line."""
 
-from batchscope.environment import check_environment
+from batchscope.environment import check_environment, let_threads_give_way
 
 check_environment()
+let_threads_give_way()
 
 from batchscope.llm import LLM, Completion  # noqa: E402
 from batchscope.trace import record  # noqa: E402

@@ -46,7 +46,6 @@ class EngineCoreProc:
         self.core = EngineCore(config, lambda entry: self._send(FromCore.TRACE, entry))
         socket = make_socket(context, zmq.PULL, 0)
         socket.connect(f"ipc://{folder}/{INPUT}")
-        socket.recv_multipart()  # hello
         threading.Thread(target=self._read_inputs, args=(socket,), name="inputs", daemon=True).start()
 
     def run(self) -> None:

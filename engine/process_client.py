@@ -26,6 +26,7 @@ from engine.wire import FromCore, ToCore, make_socket
 
 STARTUP_TIMEOUT_S = 900.0  # a first start converts the model and compiles kernels
 SHUTDOWN_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_MS = 5000
 LAST_WORDS_MS = 200  # what a dead child sent may still be on its way
 LONGEST_SOCKET_PATH = 100
 
@@ -61,12 +62,12 @@ class ProcessClient(EngineCoreClient):
         with _ignored_interrupts():
             self._process.start()
         try:
-            self._input.send_multipart([ToCore.HELLO, b""])
             self._wait_until_ready()
         except BaseException:
             self._close()
             raise
-        self._clean_up()  # both ends are connected: nothing is left on the disk, however this ends
+        if self._input.poll(CONNECT_TIMEOUT_MS, zmq.POLLOUT):
+            self._clean_up()  # both sockets are connected: nothing is left on the disk, however this ends
         self._reader = threading.Thread(target=self._read, name="engine core client", daemon=True)
         self._reader.start()
 

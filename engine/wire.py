@@ -6,7 +6,6 @@ import zmq
 
 
 class ToCore(bytes, Enum):
-    HELLO = b"hello"  # first: once the core has it, both sockets are connected
     ADD = b"add"  # EngineCoreRequest
     ABORT = b"abort"  # list of ids
     CALL = b"call"  # UtilityCall

@@ -27,9 +27,12 @@ import pytest
 from chromium import ADVICE, LAUNCH_ARGS, find_chromium
 from hypothesis import HealthCheck, settings
 
+from batchscope.environment import let_threads_give_way
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+let_threads_give_way()  # before a test imports torch
 NO_BROWSER = pytest.StashKey[bool]()
 
 for _name, _examples in (("dev", 50), ("ci", 300), ("long", 3000)):

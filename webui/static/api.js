@@ -32,6 +32,8 @@ const json = async (method, path, body) => (await call(method, path, body)).json
 export const getConfig = () => json("GET", "/api/config");
 export const getState = () => json("GET", "/api/state");
 export const getPass = (passId) => json("GET", `/api/passes/${passId}`);
+export const getWhy = (reqId, passId) =>
+  json("GET", `/api/why?request=${encodeURIComponent(reqId)}${passId === null ? "" : `&pass=${passId}`}`);
 export const getSamples = async () => (await json("GET", "/api/samples")).samples;
 export const postRequest = (request) => json("POST", "/api/requests", request);
 export const postControl = (action, passes = 1) => json("POST", "/api/control", { action, passes });

@@ -1,11 +1,17 @@
 // The page's model: the folded state, the last passes, and which pass and phase is shown.
 import { applyChange, fold, newState } from "fold";
+import { blockMoments } from "moments";
+import { clonePool, foldPool, poolOf, poolPart } from "pool";
 import { rowStates } from "row_states";
 
 const SEGMENT = 40; // passes between two keyframes
 const SEGMENTS = 6; // segments kept: about the last 200 passes
+const FRESH = 8; // passes of which one frame shows what happened
 
-/** Holds everything that the views draw. A segment is { rows, passes }: the rows before its first pass (or null). */
+/**
+ * Holds everything that the views draw. A segment is { before, passes }: rows and KV blocks before its first pass. Where
+ * this page came after a pass, its segment has { before: null, after } instead.
+ */
 export class Store {
   constructor(maxNumSeqs) {
     this.maxNumSeqs = maxNumSeqs;
@@ -17,7 +23,7 @@ export class Store {
     this.state = state;
     this.parked = null; // pass id of the shown pass, null for the latest
     this.phase = null; // the phase up to which the shown pass is folded, null for its end
-    this.segments = record ? [{ rows: null, passes: [this.#kept(record, null)] }] : [];
+    this.segments = record ? [{ before: null, after: keyframe(state), passes: [this.#kept(record, null)] }] : [];
     this.version = (this.version ?? 0) + 1;
   }
 
@@ -25,6 +31,7 @@ export class Store {
   apply(entry) {
     this.version += 1;
     if (entry.kind === "pass") this.#keep(entry);
+    else this.#keepEvent(entry);
     fold(this.state, entry);
   }
 
@@ -36,9 +43,16 @@ export class Store {
     return this.parked === null;
   }
 
-  /** The passes that one can step back to, oldest first, as { record, states, at }. */
+  /** The passes that one can step back to, oldest first, as { record, states, moments, events, at }. */
   passes() {
     return this.segments.flatMap((segment) => segment.passes);
+  }
+
+  /** The last passes that came after pass `passId`, when the latest is shown. */
+  passesSince(passId) {
+    if (!this.live || passId === this.state.pass_id) return [];
+    const last = this.segments.slice(-2).flatMap((segment) => segment.passes);
+    return last.slice(-FRESH).filter((kept) => kept.record.pass_id > passId);
   }
 
   /** The pass that is shown, or null before the first. */
@@ -57,6 +71,24 @@ export class Store {
     return this.#inside()?.states ?? this.shown()?.states ?? { rows: new Map(), left: [] };
   }
 
+  /** The KV blocks at the shown phase of the shown pass, as pool.js has them. */
+  pool() {
+    const inside = this.#inside();
+    if (inside) return inside.pool;
+    if (this.latest?.version !== this.version) this.latest = { version: this.version, pool: poolOf(this.state) };
+    return this.latest.pool;
+  }
+
+  /** What happened to the KV blocks up to the shown phase of the shown pass, as blockMoments gives it. */
+  moments() {
+    return this.#inside()?.moments ?? this.shown()?.moments ?? new Map();
+  }
+
+  /** Whether what is shown stands still, so that it is shown exactly. */
+  get still() {
+    return this.paused || !this.live || this.phase !== null;
+  }
+
   /** The shown pass up to the shown phase. */
   record() {
     const record = this.shown()?.record;
@@ -66,7 +98,7 @@ export class Store {
   /** False where this page joined after the pass and cannot rebuild the rows inside it. */
   get knowsInside() {
     const shown = this.shown();
-    return !shown || this.#segmentOf(shown.record.pass_id)?.rows !== null;
+    return !shown || this.#segmentOf(shown.record.pass_id)?.before !== null;
   }
 
   /** Show the pass `by` places away; past the newest it is the live pass again. Returns false at the oldest. */
@@ -91,16 +123,24 @@ export class Store {
 
   #keep(record) {
     let segment = this.segments.at(-1);
-    if (!segment || segment.rows === null || segment.passes.length >= SEGMENT) {
-      segment = { rows: cloneRows(this.state.rows), passes: [] };
+    if (!segment || segment.before === null || segment.passes.length >= SEGMENT) {
+      segment = { before: keyframe(this.state), passes: [] };
       this.segments.push(segment);
       if (this.segments.length > SEGMENTS && !this.#holdsParked(this.segments[0])) this.segments.shift();
     }
-    segment.passes.push(this.#kept(record, this.state.rows));
+    segment.passes.push(this.#kept(record, this.state));
+  }
+
+  /** Between passes only KV blocks change: an abort gives them back. */
+  #keepEvent(entry) {
+    const part = poolPart(entry);
+    if (part) this.segments.at(-1)?.passes.at(-1).events.push(part);
   }
 
   #kept(record, before) {
-    return { record, states: rowStates(record, before, this.maxNumSeqs), at: performance.now() };
+    const states = rowStates(record, before?.rows ?? null, this.maxNumSeqs);
+    const moments = blockMoments(record, (reqId) => before?.requests.get(reqId)?.block_ids ?? []);
+    return { record, states, moments, events: [], at: performance.now() };
   }
 
   #holdsParked(segment) {
@@ -115,29 +155,29 @@ export class Store {
     return this.#segmentOf(passId)?.passes.find((kept) => kept.record.pass_id === passId);
   }
 
-  /** Rows and states rebuilt at the shown moment; null at the end of the latest pass, or where they are unknown. */
+  /** What is to be seen at the shown moment, rebuilt; null at the end of the latest pass, which is the state itself. */
   #inside() {
     const shown = this.shown();
     if (!shown || (this.live && this.phase === null)) return null;
     const key = `${shown.record.seq} ${this.phase}`;
-    if (this.rebuilt?.key === key) return this.rebuilt;
-    const rows = this.#rowsBefore(shown);
-    if (rows === null) return null;
-    const record = this.record();
-    const states = rowStates(record, rows, this.maxNumSeqs);
-    foldRows(rows, record);
-    return (this.rebuilt = { key, rows, states });
+    if (this.rebuilt?.key !== key) this.rebuilt = { key, ...this.#rebuild(shown) };
+    return this.rebuilt;
   }
 
-  #rowsBefore(shown) {
+  #rebuild(shown) {
     const segment = this.#segmentOf(shown.record.pass_id);
-    if (segment.rows === null) return null;
-    const rows = cloneRows(segment.rows);
+    if (segment.before === null) return { ...segment.after, states: shown.states, moments: shown.moments };
+    const { rows, pool } = { rows: cloneRows(segment.before.rows), pool: clonePool(segment.before.pool) };
     for (const kept of segment.passes) {
       if (kept === shown) break;
-      foldRows(rows, kept.record);
+      foldInto(rows, pool, kept.record);
+      for (const part of kept.events) foldPool(pool, part);
     }
-    return rows;
+    const record = this.record();
+    const states = rowStates(record, rows, this.maxNumSeqs);
+    const held = new Map(pool.held);
+    foldInto(rows, pool, record);
+    return { rows, pool, states, moments: blockMoments(record, (reqId) => held.get(reqId) ?? []) };
   }
 }
 
@@ -146,10 +186,15 @@ function upTo(record, name) {
   return at < 0 ? record : { ...record, phases: record.phases.slice(0, at + 1) };
 }
 
-function foldRows(rows, record) {
+function foldInto(rows, pool, record) {
   for (const phase of record.phases) {
     for (const change of phase.changes ?? []) applyChange(rows, change);
+    foldPool(pool, phase);
   }
+}
+
+function keyframe(state) {
+  return { rows: cloneRows(state.rows), pool: poolOf(state) };
 }
 
 function cloneRows(rows) {

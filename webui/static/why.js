@@ -1,20 +1,20 @@
-// Why a request was not scheduled in a pass: sentences for the codes and numbers in the schedule facts.
+// Sentences for the codes and numbers that say why a request is or isn't in a pass: the server's own templates.
 
-const SENTENCES = {
-  no_budget: "waits: {token_budget} tokens are left of the pass's budget",
-  no_rows: "waits: every batch row is taken ({running} of {max_num_seqs})",
-  no_blocks: "waits: needs {needed} KV blocks, {free} are free",
-  behind: "waits behind {request}",
-  preempted: "preempted: {for} needed blocks; {num_computed_tokens} computed tokens are lost",
-  after_preemption: "waits: nobody is admitted in a pass that preempted {request}",
-  nothing_to_do: "not in this pass: all its known tokens are computed",
-};
+/** Puts sentences together as tracer.explain does. `templates` is `why` of /api/config. */
+export class Why {
+  constructor(templates) {
+    this.templates = templates;
+  }
 
-/** The sentence for [code, numbers], "" for a request that was scheduled. An unknown code is shown as it is. */
-export function whySentence([code, numbers = {}] = ["scheduled"]) {
-  if (code === "scheduled") return "";
-  const known = SENTENCES[code];
-  if (known) return known.replace(/\{(\w+)\}/g, (_, name) => numbers[name] ?? "?");
-  const values = Object.entries(numbers).map(([name, value]) => `${name} ${value}`);
-  return [code.replaceAll("_", " "), ...values].join(", ");
+  /** The sentence for a code and its numbers. A code without a template is shown as it is. */
+  sentence(code, numbers = {}) {
+    const whole = code === "no_budget" && "needed" in numbers;
+    const template = this.templates[whole ? "no_budget_whole" : code];
+    return template?.replace(/\{(\w+)\}/g, (_, name) => numbers[name]) ?? whyCode(code, numbers);
+  }
+}
+
+/** The code and its numbers: "no_blocks · needed 3 · free 1". */
+export function whyCode(code, numbers = {}) {
+  return [code, ...Object.entries(numbers).map(([name, value]) => `${name} ${value}`)].join(" · ");
 }
