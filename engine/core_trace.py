@@ -61,7 +61,7 @@ class CoreTrace:
         """Return where the folded KV blocks or their owners differ from the manager's, or None."""
         assert self._folded is not None
         pool = {
-            block.block_id: [block.ref_cnt, int(block.block_hash is not None)]
+            str(block.block_id): [block.ref_cnt, int(block.block_hash is not None)]
             for block in manager.block_pool.blocks
             if block.ref_cnt or block.block_hash is not None
         }

@@ -138,7 +138,7 @@ def test_the_trace_shows_owners_references_hits_and_evictions_of_blocks():
     shared = {tuple(item) for item in passes[0].phases[0].blocks}
     assert {(1, 2, 1), (2, 2, 1), (3, 1, 0), (4, 1, 0)} == shared
     blocks, owners = blocks_of(engine)
-    assert blocks == {1: [0, 1], 2: [0, 1]}  # free again, and still to be found
+    assert blocks == {"1": [0, 1], "2": [0, 1]}  # free again, and still to be found
     assert owners == {"A": [], "B": []}
     engine.add("C", 16, max_tokens=1, seed=9)
     engine.run()

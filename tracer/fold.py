@@ -59,7 +59,7 @@ def apply_change(rows: list[dict[str, Any] | None], change: Change) -> None:
 
 def _assign_blocks(state: dict[str, Any], blocks: list[tuple[int, int, int]]) -> None:
     for block_id, ref_cnt, cached in blocks:
-        state["blocks"][block_id] = [ref_cnt, cached]
+        state["blocks"][str(block_id)] = [ref_cnt, cached]  # a key of JSON
 
 
 def _merge_requests(state: dict[str, Any], requests: list[tuple[str, dict[str, Any]]]) -> None:
