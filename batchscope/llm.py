@@ -7,8 +7,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from batchscope.interrupt import deferred_interrupt
 from engine.config import EngineConfig
 from engine.llm_engine import LLMEngine
+from engine.logprobs import Position
 from engine.output_processor import RequestOutput
 from engine.processor import Prompt
 from engine.sampling_params import SamplingParams
@@ -16,7 +18,11 @@ from engine.sampling_params import SamplingParams
 
 @dataclass(slots=True)
 class Completion:
-    """What one prompt became. `token_ids` are the output's; `prompt` is as it was given."""
+    """One answer to a prompt. `token_ids` are the output's; `prompt` is as it was given.
+
+    index: which of the prompt's n answers it is. logprobs: a map from token ids to Logprob for each of token_ids;
+    prompt_logprobs: None, then one for each further prompt token; each None where it was not asked for.
+    """
 
     request_id: str
     prompt: Prompt
@@ -26,6 +32,17 @@ class Completion:
     stop_reason: int | str | None = None
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
+    index: int = 0
+    logprobs: list[Position] | None = None
+    prompt_logprobs: list[Position | None] | None = None
+    error: str | None = None  # why, where finish_reason is "error"
+
+    @property
+    def cumulative_logprob(self) -> float | None:
+        """The log-probability of all output tokens together, None without logprobs."""
+        if self.logprobs is None:
+            return None
+        return sum(at[token_id].logprob for at, token_id in zip(self.logprobs, self.token_ids, strict=True))
 
     def add(self, output: RequestOutput) -> None:
         """Append what the request got since the last time."""
@@ -33,6 +50,10 @@ class Completion:
         self.token_ids += output.token_ids
         self.finish_reason, self.stop_reason = output.finish_reason, output.stop_reason
         self.num_prompt_tokens, self.num_cached_tokens = output.num_prompt_tokens, output.num_cached_tokens
+        if output.logprobs is not None:
+            self.logprobs = (self.logprobs or []) + output.logprobs
+        self.prompt_logprobs = output.prompt_logprobs or self.prompt_logprobs
+        self.error = output.error
 
 
 class LLM:
@@ -58,36 +79,39 @@ class LLM:
     ) -> list[Completion]:
         """Complete one prompt or many (texts or lists of token ids); return the completions in their order.
 
-        One SamplingParams serves all prompts; a sequence gives each its own. Raises ValueError, and generates nothing,
-        where one of them can't be taken.
+        One SamplingParams serves all prompts; a sequence gives each its own. A prompt with n above 1 has n completions,
+        one after the other. Raises ValueError, and generates nothing, where one of them can't be taken.
         """
         many = _many(prompts)
         params = _one_each(sampling_params or SamplingParams(), len(many))
-        completions = {each.request_id: each for each in (Completion(next(self._request_ids), p) for p in many)}
+        completions: dict[str, list[Completion]] = {}
         try:
-            for completion, each in zip(completions.values(), params, strict=True):
-                self.engine.add_request(completion.request_id, completion.prompt, each)
+            for prompt, each in zip(many, params, strict=True):
+                request_id = next(self._request_ids)
+                completions[request_id] = [Completion(request_id, prompt, index=index) for index in range(each.n)]
+                self.engine.add_request(request_id, prompt, each)
             self._run(completions, use_tqdm)
         finally:
             for request_id in completions:
                 self.engine.abort_request(request_id)
-        return list(completions.values())
+        return [completion for answers in completions.values() for completion in answers]
 
     def shutdown(self) -> None:
         """Give back the model's memory. May be called more than once."""
         self.engine.shutdown()
 
-    def _run(self, completions: dict[str, Completion], use_tqdm: bool) -> None:
+    def _run(self, completions: dict[str, list[Completion]], use_tqdm: bool) -> None:
         num_open, num_tokens = len(completions), 0
         with tqdm(total=num_open, desc="generating", unit="prompt", disable=not use_tqdm) as bar:
             while num_open:
-                outputs = self.engine.step()
+                with deferred_interrupt():
+                    outputs = self.engine.step()
                 if not outputs and self.engine.paused:
                     raise RuntimeError("the engine is paused: resume it first, or step it through llm.engine")
                 for output in outputs:
-                    if (completion := completions.get(output.request_id)) is None:
+                    if (answers := completions.get(output.request_id)) is None:
                         continue  # one that was added through llm.engine
-                    completion.add(output)
+                    answers[output.index].add(output)
                     num_tokens += len(output.token_ids)
                     num_open -= output.finished
                     bar.update(output.finished)
@@ -97,6 +121,10 @@ class LLM:
 def _many(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, str):
         return [prompts]
+    if not isinstance(prompts, list | tuple):
+        raise ValueError(
+            f"prompts must be a text, a list of token ids or a list of those, got {type(prompts).__name__}"
+        )
     listed = list(prompts)
     if listed and all(isinstance(each, int) for each in listed):
         return [listed]  # type: ignore[list-item]

@@ -1,5 +1,6 @@
 """The engine for servers: requests from any thread, each with its own stream of outputs."""
 
+import contextlib
 import itertools
 import threading
 import uuid
@@ -97,25 +98,30 @@ class AsyncLLM:
         with self._lock:
             if self._dead is not None:
                 raise self._dead
-            self._output_processor.add_request(request)
+            children = self._output_processor.add_request(request)
             self._streams[request.request_id] = stream
+            added: list[str] = []
             try:
-                self._client.add_request(request)
+                for child in children:
+                    self._client.add_request(child)
+                    added.append(child.request_id)
             except BaseException:
                 self._output_processor.abort_request(request.request_id)
                 del self._streams[request.request_id]
+                if added:
+                    self._client.abort_requests(added)
                 raise
 
     def _abort(self, request_id: str, submission: int | None) -> bool:
         with self._lock:
             if not self._output_processor.is_live(request_id, submission):
                 return False
-            output = self._output_processor.abort_request(request_id)
+            outputs, to_abort = self._output_processor.abort_request(request_id)
             stream = self._streams.pop(request_id)
-            if self._dead is None:
-                self._client.abort_requests([request_id])
-        assert output is not None
-        stream.put(output)
+            with contextlib.suppress(EngineDeadError):  # then there is nothing to end
+                self._client.abort_requests(to_abort)
+        for output in outputs:
+            stream.put(output)
         return True
 
     def _read_outputs(self) -> None:

@@ -48,7 +48,9 @@ class BlockPool:
             assert block.ref_cnt == 0
             block.ref_cnt = 1
             if block.block_hash is not None:
-                self._evict(block)
+                self._forget(block)
+                if self.journal:
+                    self.journal.evicted.append(block.block_id)
         if self.journal:
             self.journal.changed(blocks)
         return blocks
@@ -91,12 +93,17 @@ class BlockPool:
             block.block_hash = None
         return True
 
-    def _evict(self, block: KVCacheBlock) -> None:
+    def uncache(self, blocks: Sequence[KVCacheBlock]) -> None:
+        """Let blocks that are held no longer be found."""
+        for block in blocks:
+            self._forget(block)
+        if self.journal:
+            self.journal.changed(blocks)
+
+    def _forget(self, block: KVCacheBlock) -> None:
         assert block.block_hash is not None
         same = self.cached_blocks[block.block_hash]
         del same[block.block_id]
         if not same:
             del self.cached_blocks[block.block_hash]
         block.block_hash = None
-        if self.journal:
-            self.journal.evicted.append(block.block_id)

@@ -19,6 +19,8 @@ class ModelConfig(msgspec.Struct):
     dtype: str = "auto"  # auto: bfloat16
     max_model_len: int | None = None  # None: what the model was trained for
     seed: int = 0
+    max_logprobs: int = 20  # the most that a request may ask for; -1: the whole vocabulary
+    logits_processors: list[Any] = []  # qualified names or classes, beside the built-in ones
     download_dir: str | None = None  # where models are fetched and converted to; None: the cache folder
     # Filled in by engine.model_source.resolve, before the engine starts.
     path: str | None = None  # the local folder or .gguf file; None for "tiny"
@@ -96,14 +98,15 @@ class EngineConfig(msgspec.Struct):
         _check(bool(model.model), "model must be named", "use smollm2, a folder, a .gguf file or a hub id")
         _check(model.dtype in DTYPES, f"dtype {model.dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
         _positive("max_model_len", model.max_model_len)
+        _check(model.max_logprobs >= -1, "max_logprobs must be 0 or more", "or use -1 for the whole vocabulary")
         _positive("block_size", cache.block_size)
         _positive("kv_cache_memory_bytes", cache.kv_cache_memory_bytes)
         _check(
             cache.num_gpu_blocks_override is None or cache.num_gpu_blocks_override >= 2,
             "num_gpu_blocks_override must be at least 2", "block 0 is the null block and is never handed out",
         )  # fmt: skip
-        _positive("max_num_seqs", scheduler.max_num_seqs)
-        _positive("max_num_batched_tokens", scheduler.max_num_batched_tokens)
+        _positive("max_num_seqs", scheduler.max_num_seqs, at_most=1 << 16)
+        _positive("max_num_batched_tokens", scheduler.max_num_batched_tokens, at_most=1 << 24)
         _check(
             scheduler.max_num_batched_tokens >= scheduler.max_num_seqs,
             f"max_num_batched_tokens ({scheduler.max_num_batched_tokens}) is below max_num_seqs "
@@ -136,5 +139,6 @@ def _check(holds: bool, problem: str, remedy: str) -> None:
         raise ConfigError(f"{problem}: {remedy}")
 
 
-def _positive(name: str, value: int | None) -> None:
+def _positive(name: str, value: int | None, at_most: int = (1 << 63) - 1) -> None:
     _check(value is None or value >= 1, f"{name} must be at least 1, got {value}", "give a positive number")
+    _check(value is None or value <= at_most, f"{name} is {value}", f"give at most {at_most}")

@@ -1,6 +1,7 @@
 """The engine core: scheduler above, executor below, and the loop's one step between them."""
 
 import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,18 @@ class EngineCore:
     def ready(self) -> bool:
         """Whether the next pass has something to do and the gate lets it through."""
         return self.gate.open and self.scheduler.has_requests()
+
+    @property
+    def patience(self) -> float | None:
+        """How many seconds at most until the engine is `ready` by itself, as it waits for nothing but grammars.
+
+        None: it is ready, or will be when something comes from outside.
+        """
+        return self.scheduler.seconds_until_grammar() if self.gate.open else None
+
+    def when_ready_again(self, notify: Callable[[], None]) -> None:
+        """Have `notify` called, from another thread, whenever a grammar has been compiled."""
+        self.scheduler.structured_output_manager.on_settled = notify
 
     def run_pass(self) -> tuple[dict[int, EngineCoreOutputs], bool]:
         """Run one step if it is `ready`; else do nothing."""
@@ -200,6 +213,7 @@ class EngineCore:
         return getattr(self, method)(*args)
 
     def shutdown(self) -> None:
+        self.scheduler.structured_output_manager.shutdown()
         self.model_executor.shutdown()
 
     def _gate_changed(self) -> None:

@@ -19,6 +19,8 @@ from engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreReque
 from engine.wire import FromCore, ToCore, make_socket
 
 INPUT, OUTPUT = "input", "output"  # names of the two sockets in the shared folder
+WAKE = "wake"  # an input that says nothing, but that something may have changed
+POLL_MS = 100  # how soon the reader of inputs sees that it is to end
 LINGER_MS = 2000  # how long a dying core waits for its last words to be taken
 
 
@@ -28,13 +30,18 @@ def run_engine_core(config: EngineConfig, folder: str) -> None:
     _die_with_parent(folder)
     with zmq.Context() as context, make_socket(context, zmq.PUSH, LINGER_MS) as output:
         output.connect(f"ipc://{folder}/{OUTPUT}")
+        core: EngineCoreProc | None = None
         try:
-            EngineCoreProc(config, context, output, folder).run()
+            core = EngineCoreProc(config, context, output, folder)
+            core.run()
         except ConfigError as error:
             output.send_multipart([FromCore.REFUSED, str(error).encode()])
         except BaseException as error:
             traceback.print_exc()
             output.send_multipart([FromCore.DEAD, f"{type(error).__name__}: {error}".encode()])
+        finally:
+            if core is not None:
+                core.close()  # its thread must be out of its socket before the context goes
 
 
 class EngineCoreProc:
@@ -44,9 +51,12 @@ class EngineCoreProc:
         self._output = output
         self._inputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.core = EngineCore(config, lambda entry: self._send(FromCore.TRACE, entry))
+        self.core.when_ready_again(lambda: self._inputs.put(WAKE))
         socket = make_socket(context, zmq.PULL, 0)
         socket.connect(f"ipc://{folder}/{INPUT}")
-        threading.Thread(target=self._read_inputs, args=(socket,), name="inputs", daemon=True).start()
+        self._closing = threading.Event()
+        self._reader = threading.Thread(target=self._read_inputs, args=(socket,), name="inputs", daemon=True)
+        self._reader.start()
 
     def run(self) -> None:
         """Say that the engine is ready, then take inputs and run passes until told to shut down."""
@@ -57,10 +67,20 @@ class EngineCoreProc:
                 self._send(FromCore.OUTPUTS, msgspec.msgpack.encode(client_outputs))
         self.core.shutdown()
 
+    def close(self) -> None:
+        """End the thread that reads inputs, and its socket."""
+        self._closing.set()
+        self._reader.join()
+
     def _take_inputs(self) -> bool:
         """Handle all inputs there are, waiting for some while there is nothing to do. False: shut down."""
         while not self.core.ready or not self._inputs.empty():
-            message = self._inputs.get()
+            try:
+                message = self._inputs.get(timeout=self.core.patience)
+            except queue.Empty:
+                continue  # a grammar has had its time
+            if isinstance(message, Exception):
+                raise message
             if message is None:
                 return False
             self._handle(message)
@@ -96,16 +116,18 @@ class EngineCoreProc:
 
     def _read_inputs(self, socket: zmq.Socket) -> None:
         """Aborts go into the core's own queue too, where a pass that is running finds them."""
-        while True:
+        while not self._closing.is_set():
+            if not socket.poll(POLL_MS):
+                continue
+            kind, payload = socket.recv_multipart()
             try:
-                kind, payload = socket.recv_multipart()
-            except zmq.ContextTerminated:
-                socket.close()
-                return
-            message = _decode(ToCore(kind), payload)
+                message: Any = _decode(ToCore(kind), payload)
+            except Exception as error:  # never a deaf engine that seems alive
+                message = error
             if isinstance(message, Abort):
                 self.core.aborts_queue.put(message)
             self._inputs.put(message)
+        socket.close()
 
 
 def _decode(kind: ToCore, payload: bytes) -> EngineCoreRequest | Abort | UtilityCall | None:

@@ -2,16 +2,20 @@
 
 import codecs
 
-from engine.processor import TokenizerLike
 from engine.sampling_params import SamplingParams
 from engine.stop_strings import StopStrings
+from engine.tokenizer_like import TokenizerLike
 
 
 class IncrementalDetokenizer:
-    """Text is held back while it is half a character or may be the beginning of a stop string."""
+    """Text is held back while it is half a character or may be the beginning of a stop string.
+
+    Without `detokenize` there is no text.
+    """
 
     def __init__(self, tokenizer: TokenizerLike, prompt_token_ids: list[int], params: SamplingParams) -> None:
         self._tokenizer = tokenizer
+        self._detokenize = params.detokenize
         self._skip_special_tokens = params.skip_special_tokens
         self._keep_stop_token = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
@@ -26,6 +30,8 @@ class IncrementalDetokenizer:
         The token that ended a request by stop_token_ids or end-of-sequence is shown only with
         include_stop_str_in_output.
         """
+        if not self._detokenize:
+            return "", None
         self._num_tokens += len(new_token_ids)
         if ended_by_stop_token and not self._keep_stop_token:
             new_token_ids = new_token_ids[:-1]

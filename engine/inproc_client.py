@@ -21,6 +21,7 @@ class InprocClient(EngineCoreClient):
         self._line = threading.Lock()  # whoever waits for the core has it, so that passes in a row let others in
         self._changed = threading.Condition()
         self._dead: str | None = None
+        self.core.when_ready_again(self._wake)
 
     def add_request(self, request: EngineCoreRequest) -> None:
         with self._turn():
@@ -37,12 +38,14 @@ class InprocClient(EngineCoreClient):
     def get_outputs(self, timeout: float | None = 0.0) -> EngineCoreOutputs:
         """Run one pass, waiting up to `timeout` seconds for something to do."""
         with self._turn():
-            self._changed.wait_for(lambda: self._dead is not None or self.core.ready, timeout)
+            self._changed.wait_for(lambda: self._dead is not None or self.core.ready, self._at_most(timeout))
             self._check_alive()
             try:
                 outputs, _ = self.core.run_pass()
-            except Exception as error:
+            except BaseException as error:  # a pass that broke off leaves batch and blocks half changed
                 self._dead = f"the engine failed in a pass: {type(error).__name__}: {error}"
+                if not isinstance(error, Exception):
+                    raise
                 raise EngineDeadError(self._dead) from error
             merged = [output for client in outputs.values() for output in client.outputs]
             return EngineCoreOutputs(merged)
@@ -69,6 +72,15 @@ class InprocClient(EngineCoreClient):
             yield
         finally:
             self._changed.release()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _at_most(self, timeout: float | None) -> float | None:
+        """Cut a timeout to when the core is ready by itself."""
+        patience = self.core.patience
+        return timeout if patience is None else min(patience, timeout if timeout is not None else patience)
 
     def _check_alive(self) -> None:
         if self._dead is not None:

@@ -5,6 +5,12 @@ from collections import Counter
 from engine.request import RequestStatus
 from engine.scheduler import Scheduler
 
+WAITING_STATUSES = (
+    RequestStatus.WAITING,
+    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR,
+    RequestStatus.PREEMPTED,
+)
+
 
 def violated_invariant(scheduler: Scheduler) -> str | None:
     """Return the first invariant that doesn't hold, in words, or None."""
@@ -18,8 +24,8 @@ def _requests(scheduler: Scheduler) -> str | None:
         return f"live requests {sorted(scheduler.requests)} are not running {running} plus waiting {waiting}"
     if any(request.status is not RequestStatus.RUNNING for request in scheduler.running):
         return "a request in the running list does not have that status"
-    if any(request.status not in (RequestStatus.WAITING, RequestStatus.PREEMPTED) for request in scheduler.waiting):
-        return "a request in the waiting queue has neither that status nor PREEMPTED"
+    if any(request.status not in WAITING_STATUSES for request in scheduler.waiting):
+        return f"a request in the waiting queue has none of {', '.join(status.name for status in WAITING_STATUSES)}"
     if len(running) > scheduler.config.max_num_seqs:
         return f"{len(running)} requests run in {scheduler.config.max_num_seqs} rows"
     return None

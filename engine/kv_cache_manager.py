@@ -23,10 +23,9 @@ class KVCacheManager:
         The last known token is never among them: computing it gives the logits to sample from.
         """
         found: list[KVCacheBlock] = []
-        if not self.enable_caching:
+        if not (self.enable_caching and request.reads_prefix_cache):
             return found
-        for i in range((request.num_tokens - 1) // self.block_size):
-            block_hash = block_hashes(request, i + 1, self.block_size)[i]
+        for block_hash in block_hashes(request, (request.num_tokens - 1) // self.block_size, self.block_size):
             block = self.block_pool.get_cached_block(block_hash)
             if block is None:
                 break
@@ -77,6 +76,12 @@ class KVCacheManager:
         """Take all blocks back, the last one first, so that a shared beginning is kept longest."""
         self.block_pool.free_blocks(reversed(self.req_to_blocks.pop(request.request_id, [])))
         request.num_slots = request.num_cached_blocks = 0
+
+    def forget_uncomputed(self, request: Request) -> None:
+        """Let nobody find the blocks that this pass was to fill and won't; nobody has hit them, as hits come later."""
+        first = request.num_computed_tokens // self.block_size
+        self.block_pool.uncache(self.req_to_blocks[request.request_id][first : request.num_cached_blocks])
+        request.num_cached_blocks = min(first, request.num_cached_blocks)
 
     def get_block_ids(self, request_id: str) -> list[int]:
         """Return the ids of the blocks that the request holds, in the order of its tokens."""

@@ -27,19 +27,20 @@ class LLMEngine:
     def add_request(self, request_id: str, prompt: Prompt, params: SamplingParams, priority: int = 0) -> None:
         """Let a request wait for `step`. Raises ValueError, with the reason, for one that can't be taken."""
         request = self.processor.process(request_id, prompt, params, priority)
-        self.output_processor.add_request(request)
+        children = self.output_processor.add_request(request)
         try:
-            self.core_client.add_request(request)
+            for child in children:
+                self.core_client.add_request(child)
         except ValueError:
-            self.output_processor.abort_request(request_id)
+            self.abort_request(request_id)
             raise
 
-    def abort_request(self, request_id: str) -> RequestOutput | None:
-        """End a live request; return its last output, or None when it isn't live."""
-        output = self.output_processor.abort_request(request_id)
-        if output is not None:
-            self.core_client.abort_requests([request_id])
-        return output
+    def abort_request(self, request_id: str) -> list[RequestOutput]:
+        """End a live request; return the last output of each answer that went on, none when it isn't live."""
+        outputs, to_abort = self.output_processor.abort_request(request_id)
+        if to_abort:
+            self.core_client.abort_requests(to_abort)
+        return outputs
 
     def has_unfinished_requests(self) -> bool:
         return len(self.output_processor) > 0
@@ -51,7 +52,8 @@ class LLMEngine:
 
     def step(self) -> list[RequestOutput]:
         """Run one pass, if the gate is open and there is something to do, and return what came of it."""
-        outputs, to_abort = self.output_processor.process_outputs(self.core_client.get_outputs(0.0))
+        timeout = self.core_client.core.patience or 0.0  # nothing to do until a grammar is compiled
+        outputs, to_abort = self.output_processor.process_outputs(self.core_client.get_outputs(timeout))
         if to_abort:
             self.core_client.abort_requests(to_abort)
         return outputs

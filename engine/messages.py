@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from engine.outputs import LogprobsLists
 from engine.sampling_params import SamplingParams
 
 
@@ -33,6 +34,8 @@ class EngineCoreOutput(msgspec.Struct, omit_defaults=True):
     num_cached_tokens: int = 0
     error: str | None = None  # why, where finish_reason is "error"
     submission: int = 0
+    new_logprobs: LogprobsLists | None = None  # parallel to new_token_ids
+    new_prompt_logprobs: LogprobsLists | None = None  # once, with the first token
 
 
 class EngineCoreOutputs(msgspec.Struct, omit_defaults=True):

@@ -61,12 +61,34 @@ class GrammarOutput(msgspec.Struct):
     grammar_bitmask: bytes
 
 
+class LogprobsLists(msgspec.Struct):
+    """Log-probabilities at a number of positions: parallel lists.
+
+    At each position the token that is or came there is first, then the likeliest in falling order (it may be among
+    them). A rank is 1 for the likeliest. A position whose list is empty was not asked for.
+    """
+
+    logprob_token_ids: list[list[int]]
+    logprobs: list[list[float]]
+    sampled_token_ranks: list[int]
+
+    def slice_request(self, row: int) -> "LogprobsLists":
+        """Return one row's position."""
+        return LogprobsLists([self.logprob_token_ids[row]], [self.logprobs[row]], [self.sampled_token_ranks[row]])
+
+
 class ModelRunnerOutput(msgspec.Struct):
-    """What one pass sampled. sampled_token_ids is parallel to req_ids; an empty list where the sample was discarded."""
+    """What one pass sampled. sampled_token_ids is parallel to req_ids; an empty list where the sample was discarded.
+
+    logprobs: one position a row, None where no row asked; prompt_logprobs_dict: of requests whose prompt this pass
+    completed, one position for each prompt token but the first.
+    """
 
     req_ids: list[str]
     req_id_to_index: dict[str, int]
     sampled_token_ids: list[list[int]]
+    logprobs: LogprobsLists | None = None
+    prompt_logprobs_dict: dict[str, LogprobsLists] = {}
 
 
 EMPTY_MODEL_RUNNER_OUTPUT = ModelRunnerOutput([], {}, [])

@@ -3,6 +3,8 @@
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
+
 from engine.messages import EngineCoreOutputs
 from engine.outputs import GrammarOutput, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from engine.request import Request, RequestStatus
@@ -33,8 +35,18 @@ def execute_model(executor: str, future: Future[ModelRunnerOutput | None]) -> De
 
 
 def grammar_bitmask(grammar_output: GrammarOutput | None) -> Described:
-    ids = grammar_output.structured_output_request_ids if grammar_output else []
-    return {"facts": {"structured_output_request_ids": ids}}
+    """Return the requests that have a mask, in the scheduler's order, and how many tokens each mask allows."""
+    if grammar_output is None:
+        return {"facts": {"structured_output_request_ids": [], "num_allowed_tokens": {}}}
+    ids = grammar_output.structured_output_request_ids
+    words = np.frombuffer(grammar_output.grammar_bitmask, dtype=np.uint32).reshape(len(ids), -1)
+    num_allowed = np.bitwise_count(words).sum(axis=1, dtype=np.int64).tolist()
+    return {
+        "facts": {
+            "structured_output_request_ids": ids,
+            "num_allowed_tokens": dict(zip(ids, num_allowed, strict=True)),
+        }
+    }
 
 
 def process_aborts(scheduler: Scheduler, aborted: list[str]) -> Described:
@@ -100,7 +112,10 @@ def aborted_changes(request_ids: list[str]) -> list[RequestChange]:
 
 
 def _finished_change(request: Request) -> RequestChange:
+    structured = request.structured_output_request
+    failed = request.status is RequestStatus.FINISHED_ERROR and structured is not None
     return request.request_id, {
+        **({"error": structured.error} if failed and structured else {}),
         "status": request.status.name,
         "finish_reason": request.status.finish_reason,
         "stop_reason": request.stop_reason,
@@ -147,7 +162,8 @@ def _status_changes(scheduler: Scheduler) -> list[RequestChange]:
         )
         for request in plan.new + plan.resumed
     ]
-    return started + [preempted_change(request) for request in plan.preempted]
+    ready = [(request.request_id, {"status": "WAITING"}) for request in plan.grammar_ready]
+    return ready + started + [preempted_change(request) for request in plan.preempted]
 
 
 def _grown(scheduler: Scheduler) -> list[RequestChange]:

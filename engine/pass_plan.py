@@ -18,6 +18,7 @@ class PassPlan:
     running: list[Request] = field(default_factory=list)  # scheduled, and running before
     resumed: list[Request] = field(default_factory=list)
     new: list[Request] = field(default_factory=list)
+    grammar_ready: list[Request] = field(default_factory=list)  # may be admitted from now on
     preempted: list[Request] = field(default_factory=list)
     num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
     new_block_ids: dict[str, BlockIds] = field(default_factory=dict)

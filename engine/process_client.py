@@ -194,7 +194,8 @@ class ProcessClient(EngineCoreClient):
         with self._send_lock:
             self._dead = self._dead or why
         for call_id in list(self._calls):
-            self._calls.pop(call_id).set_exception(EngineDeadError(self._dead))
+            if future := self._calls.pop(call_id, None):  # unless `call` has noticed meanwhile
+                future.set_exception(EngineDeadError(self._dead))
         self._outputs.put(None)
 
     def _end_of_process(self) -> str:

@@ -3,15 +3,18 @@
 from enum import IntEnum
 
 from engine.messages import EngineCoreRequest
+from engine.structured_output.request import StructuredOutputRequest
 
 
 class RequestStatus(IntEnum):
     WAITING = 0
-    RUNNING = 1
-    PREEMPTED = 2
-    FINISHED_STOPPED = 3
-    FINISHED_LENGTH_CAPPED = 4
-    FINISHED_ABORTED = 5
+    WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR = 1
+    RUNNING = 2
+    PREEMPTED = 3
+    FINISHED_STOPPED = 4
+    FINISHED_LENGTH_CAPPED = 5
+    FINISHED_ABORTED = 6
+    FINISHED_ERROR = 7
 
     @property
     def finish_reason(self) -> str | None:
@@ -23,6 +26,7 @@ _FINISH_REASONS = {
     RequestStatus.FINISHED_STOPPED: "stop",
     RequestStatus.FINISHED_LENGTH_CAPPED: "length",
     RequestStatus.FINISHED_ABORTED: "abort",
+    RequestStatus.FINISHED_ERROR: "error",
 }
 
 
@@ -47,12 +51,15 @@ class Request:
         "num_tokens",
         "priority",
         "prompt_token_ids",
+        "reads_prefix_cache",
         "request_id",
         "sampling_params",
         "status",
         "stop_reason",
+        "structured_output_request",
         "submission",
         "token_ids",
+        "wants_logprobs",
     )
 
     def __init__(self, new: EngineCoreRequest) -> None:
@@ -65,8 +72,15 @@ class Request:
         self.priority = new.priority
         self.cache_salt = new.cache_salt
         self.max_tokens: int = new.sampling_params.max_tokens
+        params = new.sampling_params
+        self.wants_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
+        self.reads_prefix_cache = params.prompt_logprobs is None  # else every prompt token has to be computed
 
         self.status = RequestStatus.WAITING
+        self.structured_output_request: StructuredOutputRequest | None = None
+        if params.structured_outputs is not None:
+            self.structured_output_request = StructuredOutputRequest(params.structured_outputs)
+            self.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         self.stop_reason: int | None = None
         self.token_ids = list(new.prompt_token_ids)  # prompt, then output
         self.num_prompt_tokens = self.num_tokens = len(self.token_ids)

@@ -5,12 +5,14 @@ from collections.abc import Iterable
 from engine.block_journal import BlockJournal
 from engine.config import EngineConfig
 from engine.kv_cache_manager import KVCacheManager
+from engine.logprobs import add_logprobs
 from engine.messages import EngineCoreOutput, EngineCoreOutputs
 from engine.outputs import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 from engine.pass_plan import PassPlan
 from engine.request import Request, RequestStatus
 from engine.request_queue import create_request_queue
 from engine.stop import check_stop
+from engine.structured_output.manager import StructuredOutputManager
 
 CLIENT_INDEX = 0  # outputs are grouped by client; there is one
 
@@ -36,6 +38,8 @@ class Scheduler:
         self.requests: dict[str, Request] = {}  # every live one
         self.waiting = create_request_queue(self.config.scheduling_policy)
         self.running: list[Request] = []
+        self.structured_output_manager = StructuredOutputManager(config.model_config)
+        self.grammar_failures: list[Request] = []  # to be ended once the pass is over
         self.finished_req_ids: set[str] = set()  # ended since the last pass: the runner is told once
         self.reset_preempted_req_ids: set[str] = set()  # preempted by a reset since the last pass
         self.traced = config.trace_config.trace
@@ -52,6 +56,8 @@ class Scheduler:
             raise ValueError(f"request id {request.request_id!r} is in use by a live request")
         self.requests[request.request_id] = request
         self.waiting.add_request(request)
+        if request.structured_output_request is not None:
+            self.structured_output_manager.add(request)
 
     def finish_requests(self, request_ids: Iterable[str], status: RequestStatus) -> list[str]:
         """End live requests from outside, such as by an abort; ids that aren't live are passed over.
@@ -70,14 +76,28 @@ class Scheduler:
         return [request.request_id for request in ended]
 
     def has_requests(self) -> bool:
-        """Whether a pass has something to do: run requests, or tell the runner of finished ones."""
-        return bool(self.requests or self.finished_req_ids)
+        """Whether a pass has something to do: run requests, or tell the runner of finished ones.
+
+        While all live requests wait for their grammars, it has nothing to do.
+        """
+        if self.finished_req_ids or not self.structured_output_manager.requests:
+            return bool(self.requests or self.finished_req_ids)
+        return self.seconds_until_grammar() in (None, 0.0)
+
+    def seconds_until_grammar(self) -> float | None:
+        """Return how long at most until a pass has something to do, where all live requests wait for their grammars.
+
+        None: others live, or nobody.
+        """
+        manager = self.structured_output_manager
+        return manager.seconds_until_settled() if len(manager.blocked) == len(self.requests) else None
 
     # --- one pass -----------------------------------------------------------------------------------------------
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """Decide the next pass. `throttle_prefills` leaves out whatever is not one token from its next output."""
         plan = self.plan = PassPlan(self.config.max_num_batched_tokens, why={} if self.traced else None)
+        plan.grammar_ready, self.grammar_failures = self.structured_output_manager.settle()
         # A lone request has nobody to make room for.
         alone = len(self.running) + len(self.waiting) <= 1
         threshold = 0 if alone else self.config.long_prefill_token_threshold
@@ -138,6 +158,7 @@ class Scheduler:
         self.running.remove(victim)
         if victim.request_id in plan.num_scheduled_tokens:
             plan.unschedule(victim)
+            self.kv_cache_manager.forget_uncomputed(victim)
         return victim
 
     def _preempt_request(self, request: Request) -> None:
@@ -150,8 +171,12 @@ class Scheduler:
 
     def _schedule_waiting(self, plan: PassPlan, threshold: int, throttle_prefills: bool) -> None:
         manager = self.kv_cache_manager
+        blocked: list[Request] = []
         while self.waiting and plan.token_budget > 0 and len(self.running) < self.config.max_num_seqs:
             request = self.waiting.peek_request()
+            if request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+                blocked.append(self.waiting.pop_request())
+                continue
             computed_blocks = manager.get_computed_blocks(request)
             num_computed_tokens = len(computed_blocks) * manager.block_size
             num_new_tokens = request.num_tokens - num_computed_tokens
@@ -164,6 +189,8 @@ class Scheduler:
             if manager.allocate_slots(request, num_new_tokens, computed_blocks, full_sequence_must_fit=True) is None:
                 break
             self._admit(plan, self.waiting.pop_request(), num_new_tokens, num_computed_tokens)
+        for request in reversed(blocked):  # they keep their places before those who weren't reached
+            self.waiting.prepend_request(request)
 
     def _admit(self, plan: PassPlan, request: Request, num_new_tokens: int, num_computed_tokens: int) -> None:
         (plan.new if request.status is RequestStatus.WAITING else plan.resumed).append(request)
@@ -175,8 +202,8 @@ class Scheduler:
             request.num_cached_tokens = num_computed_tokens
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
-        """Return which tokens the grammars allow, or None when no scheduled request has one."""
-        return None
+        """Return which tokens the grammars allow, or None when no request that samples in this pass has one."""
+        return self.structured_output_manager.grammar_bitmask(scheduler_output)
 
     # --- what came of it ----------------------------------------------------------------------------------------
 
@@ -191,14 +218,23 @@ class Scheduler:
             request = self.requests.get(request_id)
             if request is None or not (new_token_ids := sampled[rows[request_id]]):
                 continue  # aborted during the pass, or still in prefill
+            structured = request.structured_output_request
+            if structured is not None and not structured.accept_tokens(new_token_ids):
+                stopped.append(request)
+                outputs.append(_failed(request))
+                continue
             request.append_output_token_ids(new_token_ids)
             output = EngineCoreOutput(request_id, new_token_ids, submission=request.submission)
+            if request.wants_logprobs:
+                add_logprobs(output, model_runner_output, rows[request_id])
             if check_stop(request, self.max_model_len):
                 output.finish_reason = request.status.finish_reason
                 output.stop_reason = request.stop_reason
                 output.num_cached_tokens = request.num_cached_tokens
                 stopped.append(request)
             outputs.append(output)
+        if self.grammar_failures:
+            stopped += self._without_grammar(outputs)
         self.stopped = stopped
         if stopped:
             self._remove_running(stopped)
@@ -222,7 +258,16 @@ class Scheduler:
     def _free_request(self, request: Request) -> None:
         self.kv_cache_manager.free(request)
         del self.requests[request.request_id]
+        self.structured_output_manager.remove(request)
         self.finished_req_ids.add(request.request_id)
+
+    def _without_grammar(self, outputs: list[EngineCoreOutput]) -> list[Request]:
+        """Take those whose grammars could not be had, and were not aborted since, out of the waiting ones."""
+        failed = [request for request in self.grammar_failures if request.request_id in self.requests]
+        self.grammar_failures = []
+        self.waiting.remove_requests(failed)
+        outputs += map(_failed, failed)
+        return failed
 
     def _remove_running(self, requests: list[Request]) -> None:
         gone = {request.request_id for request in requests}
@@ -239,6 +284,16 @@ class Scheduler:
                 "num_computed_tokens": victim.num_computed_tokens,
             },
         ]
+
+
+def _failed(request: Request) -> EngineCoreOutput:
+    """End a request with the error that its structured output has met."""
+    structured = request.structured_output_request
+    assert structured is not None
+    request.status = RequestStatus.FINISHED_ERROR
+    return EngineCoreOutput(
+        request.request_id, [], finish_reason="error", error=structured.error, submission=request.submission
+    )
 
 
 def _at_most(num_tokens: int, threshold: int, budget: int) -> int:

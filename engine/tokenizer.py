@@ -46,7 +46,8 @@ class Tokenizer:
 
         `add_special_tokens` adds what the model expects around a prompt: a begin token, or nothing.
         """
-        ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # The batch call lets other threads run meanwhile.
+        ids = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         if add_special_tokens and self._parts.add_bos and self.bos_token_id is not None:
             return [self.bos_token_id, *ids]
         return ids
@@ -72,7 +73,17 @@ class Tokenizer:
         """Tell whether the id is a control token, such as an end token, rather than text."""
         return token_id in self._parts.special_ids
 
-    def apply_chat_template(self, messages: list[dict[str, Any]], add_generation_prompt: bool = True) -> str:
+    @property
+    def template_takes_tools(self) -> bool:
+        """Whether the model's chat template has a place for the functions that it may call."""
+        return "tools" in (self._parts.chat_template or "")
+
+    def apply_chat_template(
+        self,
+        messages: list[dict[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> str:
         """Return the prompt for a conversation: encode it with add_special_tokens=False.
 
         Raises ValueError when the model has no template or its template refuses the messages.
@@ -83,6 +94,7 @@ class Tokenizer:
             self._parts.chat_template,
             messages,
             add_generation_prompt=add_generation_prompt,
+            tools=tools,
             bos_token=self._parts.bos_token,
             eos_token=self._parts.eos_token,
         )

@@ -1,7 +1,7 @@
 """Why each live request is or isn't in a pass, as a code and its numbers. The sentences are made elsewhere."""
 
 from engine.pass_plan import PassPlan, Why
-from engine.request import Request
+from engine.request import Request, RequestStatus
 from engine.scheduler import Scheduler
 
 # scheduled         num_new_tokens
@@ -12,6 +12,8 @@ from engine.scheduler import Scheduler
 # behind            request (the first in line, which could not be admitted)
 # after_preemption  request (the last one preempted in this pass: nobody is admitted, and no later row runs)
 # nothing_to_do     no numbers: all known tokens are computed
+# waiting_for_grammar  limit_s (how long it may take to compile)
+# grammar_failed    error
 
 
 def explain(scheduler: Scheduler) -> dict[str, Why]:
@@ -24,6 +26,9 @@ def explain(scheduler: Scheduler) -> dict[str, Why]:
             why[request.request_id] = _why_not_run(plan, request)
     head: Request | None = None
     for request in scheduler.waiting:
+        if request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+            why[request.request_id] = _why_no_grammar(scheduler, request)
+            continue
         if request.request_id not in why:
             why[request.request_id] = _why_not_admitted(scheduler, plan, request, head)
         head = head or request
@@ -54,6 +59,13 @@ def _why_not_admitted(scheduler: Scheduler, plan: PassPlan, request: Request, he
         return ["no_blocks", {"needed": needed, "free": manager.block_pool.num_free_blocks}]
     num_new_tokens = request.num_tokens - len(computed_blocks) * manager.block_size
     return ["no_budget", {"token_budget": plan.token_budget, "needed": num_new_tokens}]
+
+
+def _why_no_grammar(scheduler: Scheduler, request: Request) -> Why:
+    structured = request.structured_output_request
+    if structured is not None and structured.error is not None:
+        return ["grammar_failed", {"error": structured.error}]
+    return ["waiting_for_grammar", {"limit_s": scheduler.structured_output_manager.compile_limit_s}]
 
 
 def _after_preemption(plan: PassPlan) -> Why:

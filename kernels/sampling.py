@@ -7,16 +7,15 @@ calculated from that row alone; sums run in float64, in a fixed order.
 
 import numpy as np
 import torch
-from numba import prange
 from torch.nn import functional
 
-from kernels.cpu import as_numpy, jit_both, run
+from kernels.cpu import as_numpy, run
+from kernels.sampling_cpu import BLOCK, sample_rows
 
 # Below this a temperature means greedy, as in vLLM.
 SMALLEST_TEMPERATURE = 1e-5
 # Numbers of highest logits to try before a top_p row is sorted whole.
 _NUCLEUS_SIZES = (256, 4096)
-BLOCK = 256  # ids whose weights are summed at once
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -47,14 +46,41 @@ def random_sample(
     per_row = (torch.as_tensor(x, device=device) for x in (temperature, top_k, top_p, min_p, seeds, counters))
     temperature, top_k, top_p, min_p, seeds, counters = per_row
     top_k = top_k.to(torch.int64).where((top_k > 0) & (top_k < vocab), vocab)
+    if logits.is_cpu:
+        return _random_sample_cpu(logits, temperature, top_k, top_p, min_p, uniform(seeds, counters))
+    return _random_sample_torch(logits, temperature, top_k, top_p, min_p, uniform(seeds, counters))
+
+
+def _random_sample_cpu(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    uniforms: torch.Tensor,
+) -> torch.Tensor:
+    temperature = temperature.to(torch.float32).where(temperature >= SMALLEST_TEMPERATURE, 0)
+    arrays = logits.contiguous(), temperature, top_k, top_p.to(torch.float32), min_p.to(torch.float32), uniforms
+    drawn = torch.empty(len(logits), dtype=torch.int64)
+    run(sample_rows, logits.numel(), *map(as_numpy, arrays), as_numpy(drawn))
+    return drawn
+
+
+def _random_sample_torch(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    uniforms: torch.Tensor,
+) -> torch.Tensor:
     random = torch.nonzero((temperature >= SMALLEST_TEMPERATURE) & (top_k > 1)).flatten()
     if len(random) == 0:
         return greedy_sample(logits)
     if len(random) == len(logits):
-        return _draw(_weights(logits, temperature, top_k, top_p, min_p), uniform(seeds, counters))
+        return _draw(_weights(logits, temperature, top_k, top_p, min_p), uniforms)
     rows = (x[random] for x in (logits, temperature, top_k, top_p, min_p))
-    drawn = _draw(_weights(*rows), uniform(seeds[random], counters[random]))
-    return greedy_sample(logits).index_copy_(0, random, drawn)
+    return greedy_sample(logits).index_copy_(0, random, _draw(_weights(*rows), uniforms[random]))
 
 
 def uniform(seeds: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
@@ -147,23 +173,8 @@ def _first_above(sums: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 def _block_sums(weights: torch.Tensor) -> torch.Tensor:
     """Return the float64 sum of each BLOCK of a row's weights, [R, ceil(V / BLOCK)]."""
-    num_rows, vocab = weights.shape
-    if not weights.is_cpu:
-        padded = functional.pad(weights, (0, -vocab % BLOCK))
-        return padded.view(num_rows, -1, BLOCK).sum(-1, dtype=torch.float64)
-    sums = torch.empty((num_rows, -(-vocab // BLOCK)), dtype=torch.float64)
-    run(_block_sums_cpu, weights.numel(), as_numpy(weights.contiguous()), as_numpy(sums))
-    return sums
-
-
-@jit_both
-def _block_sums_cpu(weights, sums):
-    for row in prange(sums.shape[0]):
-        for block in range(sums.shape[1]):
-            total = 0.0
-            for weight in weights[row, block * BLOCK : (block + 1) * BLOCK]:
-                total += weight
-            sums[row, block] = total
+    padded = functional.pad(weights, (0, -weights.shape[1] % BLOCK))
+    return padded.view(len(weights), -1, BLOCK).sum(-1, dtype=torch.float64)
 
 
 def random_sample_reference(

@@ -5,6 +5,8 @@ import contextlib
 import torch
 
 from kernels import cpu
+from kernels.bitmask import apply_token_bitmask
+from kernels.logprobs import gather_logprobs
 from kernels.paged_attention import paged_attention
 from kernels.rms_norm import fused_add_rms_norm, rms_norm
 from kernels.rotary_embedding import make_cos_sin, rotary_embedding
@@ -42,3 +44,5 @@ def _run_all(num_tokens: int, dtype: torch.dtype) -> None:
     paged_attention(heads, cache, cache, table, starts, one, 1.0, torch.empty_like(heads))
     ones = torch.ones(num_tokens)
     random_sample(x.float(), ones, positions, ones, ones - 1, positions, positions)
+    gather_logprobs(x.float(), positions, 1)
+    apply_token_bitmask(x.float(), positions.int()[:, None], positions)

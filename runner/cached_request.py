@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.outputs import BlockIds, NewRequestData
+from engine.outputs import BlockIds, LogprobsLists, NewRequestData
 from engine.sampling_params import SamplingParams
 
 
@@ -17,12 +17,15 @@ class CachedRequestState:
     num_computed_tokens: int
     seed: int  # the request's own, or one drawn for it
     output_token_ids: list[int] = field(default_factory=list)
+    prompt_logprobs: LogprobsLists | None = None  # so far; None where none are wanted or all have been handed over
 
     @classmethod
     def from_new(cls, data: NewRequestData, seed: int) -> "CachedRequestState":
+        wanted = data.sampling_params.prompt_logprobs is not None
         return cls(
             data.req_id, data.prompt_token_ids, data.sampling_params,
             tuple(list(ids) for ids in data.block_ids), data.num_computed_tokens, seed,
+            prompt_logprobs=LogprobsLists([], [], []) if wanted else None,
         )  # fmt: skip
 
     @property

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 
 from engine.config import EngineConfig
-from engine.outputs import EMPTY_MODEL_RUNNER_OUTPUT, GrammarOutput, ModelRunnerOutput, SchedulerOutput
-from runner import trace_facts
+from engine.outputs import EMPTY_MODEL_RUNNER_OUTPUT, GrammarOutput, LogprobsLists, ModelRunnerOutput, SchedulerOutput
+from runner import prompt_logprobs, trace_facts
 from runner.buffers import CpuGpuBuffer
 from runner.cached_request import CachedRequestState
 from runner.forward_context import AttentionMetadata, set_forward_context
+from runner.grammar import MaskedRows
 from runner.input_batch import InputBatch
+from runner.logits_processors import LogitsProcessors
 from runner.parallel_state import get_pp_group
 from runner.prepare_inputs import cumsum_and_arange, flat_token_indices
 from runner.reorder import reorder_batch
@@ -45,7 +47,8 @@ class GPUModelRunner:
         self.trace = trace
         self.requests: dict[str, CachedRequestState] = {}
         self.execute_model_state: ExecuteModelState | None = None
-        self.sampler = Sampler()
+        logits_processors = LogitsProcessors(config, device)
+        self.sampler = Sampler(logits_processors)
         self.seed_source = np.random.default_rng(config.model_config.seed)
 
         max_num_reqs = config.scheduler_config.max_num_seqs
@@ -53,8 +56,9 @@ class GPUModelRunner:
         max_model_len = config.model_config.max_model_len
         assert max_model_len is not None
         self.input_batch = InputBatch(
-            max_num_reqs, max_model_len, max_num_tokens, config.cache_config.block_size, device, trace
-        )
+            max_num_reqs, max_model_len, max_num_tokens, config.cache_config.block_size, device, logits_processors,
+            trace,
+        )  # fmt: skip
 
         def buffer(size: int, dtype: torch.dtype) -> CpuGpuBuffer:
             return CpuGpuBuffer(size, dtype=dtype, device=device)
@@ -298,22 +302,38 @@ class GPUModelRunner:
                 return None
             raise RuntimeError("State error: execute_model() must be called before sample_tokens().")
         state, self.execute_model_state = self.execute_model_state, None  # also after a failure below
-        if grammar_output is not None:
-            raise RuntimeError("structured output is not available yet: send requests without a grammar")
         if self.trace:
             self.trace.begin()
 
-        batch, num_reqs = self.input_batch, self.input_batch.num_reqs
-        num_output_tokens = batch.num_tokens_no_spec[:num_reqs] - batch.num_prompt_tokens[:num_reqs]
-        sampled = self.sampler(
-            state.logits, batch.sampling_metadata, num_output_tokens, self.sample_positions.gpu[:num_reqs]
+        batch = self.input_batch
+        masked = unmasked = None
+        if grammar_output is not None:
+            masked = MaskedRows.of(grammar_output, batch.req_id_to_index)
+            unmasked = state.logits[masked.rows] if self.trace else None
+            masked.apply(state.logits)
+        sampled, logprobs = self.sampler(
+            state.logits, batch.sampling_metadata, self.sample_positions.gpu[: batch.num_reqs]
         )
         sampled_np = sampled.cpu().numpy()
         if self.trace:
-            self.trace.mark(Phase.SAMPLE_TOKENS, lambda: trace_facts.sample_tokens(self, sampled_np))
-        return self._bookkeeping(sampled_np)
+            self.trace.mark(Phase.SAMPLE_TOKENS, lambda: trace_facts.sample_tokens(self, sampled_np, masked, unmasked))
+        return self._bookkeeping(sampled_np, logprobs, self._prompt_logprobs(state))
 
-    def _bookkeeping(self, sampled: np.ndarray) -> ModelRunnerOutput:
+    def _prompt_logprobs(self, state: ExecuteModelState) -> dict[str, LogprobsLists]:
+        """Let each row that wants log-probabilities of its prompt add this pass's; return those that are complete."""
+        complete = {}
+        for row, req_id in enumerate(self.input_batch.req_ids):
+            request = self.requests[req_id]
+            if request.prompt_logprobs is not None:
+                start, end = self.query_start_loc.np[row : row + 2]
+                lists = prompt_logprobs.add_chunk(request, state.hidden_states[start:end], self.model.compute_logits)
+                if lists is not None:
+                    complete[req_id] = lists
+        return complete
+
+    def _bookkeeping(
+        self, sampled: np.ndarray, logprobs: LogprobsLists | None, prompt_logprobs_dict: dict[str, LogprobsLists]
+    ) -> ModelRunnerOutput:
         """Write the samples that count into their rows, and drop those of rows still in prefill."""
         batch = self.input_batch
         kept = np.flatnonzero(~self.discard_request_mask.np[: batch.num_reqs])
@@ -325,7 +345,9 @@ class GPUModelRunner:
             self.requests[batch.req_ids[row]].output_token_ids.append(token)
         if self.trace:
             self.trace.mark(Phase.BOOKKEEPING, lambda: {"sampled_token_ids": [list(ids) for ids in sampled_token_ids]})
-        return ModelRunnerOutput(list(batch.req_ids), dict(batch.req_id_to_index), sampled_token_ids)
+        return ModelRunnerOutput(
+            list(batch.req_ids), dict(batch.req_id_to_index), sampled_token_ids, logprobs, prompt_logprobs_dict
+        )
 
     # ---- startup ------------------------------------------------------------------------------------------------
 

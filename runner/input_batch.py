@@ -5,9 +5,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from engine.sampling_params import SamplingParams
 from runner.block_table import BlockTable
 from runner.buffers import CpuGpuBuffer
 from runner.cached_request import CachedRequestState
+from runner.logits_processors import LogitsProcessors
+from runner.logits_processors.batch_update_builder import BatchUpdateBuilder
 from runner.sampling_metadata import SamplingMetadata
 from tracer.recorder import Recorder
 
@@ -21,14 +24,16 @@ class InputBatch:
 
     def __init__(
         self, max_num_reqs: int, max_model_len: int, max_num_batched_tokens: int, block_size: int,
-        device: torch.device, trace: Recorder | None = None,
+        device: torch.device, logits_processors: LogitsProcessors, trace: Recorder | None = None,
     ) -> None:  # fmt: skip
         self.max_num_reqs = max_num_reqs
         self.trace = trace
         self._req_ids: list[str | None] = []
         self.req_id_to_index: dict[str, int] = {}
         self._holes: list[int] = []
-        self._changed = True  # whether sampling_metadata is out of date
+        self._changes = BatchUpdateBuilder()  # since the last pass's sampling_metadata
+        self._logits_processors = logits_processors
+        self._sampling_params: dict[str, SamplingParams] = {}
 
         self.token_ids_cpu_tensor = torch.zeros(max_num_reqs, max_model_len, dtype=torch.int32)
         self.token_ids_cpu = self.token_ids_cpu_tensor.numpy()
@@ -47,7 +52,6 @@ class InputBatch:
         self.top_k = parameter(torch.int32)
         self.min_p = parameter(torch.float32)
         self.seeds = parameter(torch.int64)
-        self._min_tokens: dict[str, tuple[int, list[int]]] = {}
         self._row_arrays = (
             self.token_ids_cpu, self.num_tokens_no_spec, self.num_prompt_tokens, self.num_computed_tokens_cpu,
             self.temperature.np, self.top_p.np, self.top_k.np, self.min_p.np, self.seeds.np,
@@ -77,7 +81,7 @@ class InputBatch:
             self._req_ids.append(request.req_id)
         self.req_id_to_index[request.req_id] = row
         self._write_row(row, request)
-        self._changed = True
+        self._changes.add(row, request)
         if self.trace:
             for field, value in self.row_state(row).items():
                 self.trace.set(field, [row], [value])
@@ -90,8 +94,8 @@ class InputBatch:
             return None
         self._req_ids[row] = None
         self._holes.append(row)
-        self._min_tokens.pop(req_id, None)
-        self._changed = True
+        del self._sampling_params[req_id]
+        self._changes.remove(row)
         if self.trace:
             self.trace.clear(row)
         return row
@@ -118,7 +122,7 @@ class InputBatch:
         for values in self._row_arrays:
             values[[a, b]] = values[[b, a]]
         self.block_table.swap_row(a, b)
-        self._changed = True
+        self._changes.swap(a, b)
         if self.trace:
             self.trace.swap(a, b)
 
@@ -146,18 +150,21 @@ class InputBatch:
             self.trace.set("num_tokens_no_spec", where, (ends + 1).tolist())
 
     def refresh_metadata(self) -> bool:
-        """Bring sampling_metadata up to date with the rows; return whether it had to be rebuilt."""
-        if not self._changed:
+        """Bring sampling_metadata and the logits processors up to date with the rows; return whether it was rebuilt."""
+        batch_update = self._changes.take(self.num_reqs)
+        self._logits_processors.update_state(batch_update)
+        if batch_update is None:
             return False
         self.sampling_metadata = self._make_sampling_metadata()
-        self._changed = False
         return True
 
     def row_state(self, row: int) -> dict[str, Any]:
         """Return the row's fields as plain values, under the names of tracer.schema.ROW_FIELDS."""
-        num_tokens = int(self.num_tokens_no_spec[row])
+        num_tokens, req_id = int(self.num_tokens_no_spec[row]), self._req_ids[row]
+        assert req_id is not None
+        params = self._sampling_params[req_id]
         return {
-            "req_id": self._req_ids[row],
+            "req_id": req_id,
             "num_prompt_tokens": int(self.num_prompt_tokens[row]),
             "num_computed_tokens": int(self.num_computed_tokens_cpu[row]),
             "num_tokens_no_spec": num_tokens,
@@ -167,6 +174,9 @@ class InputBatch:
             "top_p": float(self.top_p.np[row]),
             "top_k": int(self.top_k.np[row]),
             "min_p": float(self.min_p.np[row]),
+            "presence_penalty": params.presence_penalty,
+            "frequency_penalty": params.frequency_penalty,
+            "repetition_penalty": params.repetition_penalty,
         }
 
     def state(self) -> list[dict[str, Any] | None]:
@@ -183,17 +193,12 @@ class InputBatch:
         self.num_computed_tokens_cpu[row] = request.num_computed_tokens
         self.block_table.add_row(request.block_ids[0], row)
 
-        params = request.sampling_params
+        params = self._sampling_params[request.req_id] = request.sampling_params
         self.temperature.np[row] = 0.0 if params.greedy else params.temperature
         self.top_p.np[row] = params.top_p
         self.top_k.np[row] = max(params.top_k, 0)
         self.min_p.np[row] = params.min_p
         self.seeds.np[row] = request.seed
-        if params.min_tokens:
-            ids = set(params.stop_token_ids)
-            if params.eos_token_id is not None:
-                ids.add(params.eos_token_id)
-            self._min_tokens[request.req_id] = (params.min_tokens, sorted(ids))
 
     def _trim(self) -> None:
         while self._req_ids and self._req_ids[-1] is None:
@@ -209,6 +214,7 @@ class InputBatch:
         for values in self._row_arrays[1:]:
             values[dst] = values[src]
         self.block_table.move_row(src, dst)
+        self._changes.move(src, dst)
         if self.trace:
             self.trace.move(src, dst)
 
@@ -221,5 +227,9 @@ class InputBatch:
             top_k=self.top_k.copy_to_gpu(n),
             min_p=self.min_p.copy_to_gpu(n),
             seeds=self.seeds.copy_to_gpu(n),
-            min_tokens={self.req_id_to_index[req_id]: limit for req_id, limit in self._min_tokens.items()},
+            num_logprobs={
+                self.req_id_to_index[req_id]: params.logprobs
+                for req_id, params in self._sampling_params.items()
+                if params.logprobs is not None
+            },
         )

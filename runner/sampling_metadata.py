@@ -7,7 +7,7 @@ import torch
 
 @dataclass(slots=True)
 class SamplingMetadata:
-    """Parameters of R rows, on the device; rows are in batch order."""
+    """Parameters of R rows, on the device; rows are in batch order. What changes logits is in LogitsProcessors."""
 
     all_greedy: bool
     temperature: torch.Tensor  # float32 [R]
@@ -15,4 +15,4 @@ class SamplingMetadata:
     top_k: torch.Tensor  # int32 [R], 0 for off
     min_p: torch.Tensor  # float32 [R]
     seeds: torch.Tensor  # int64 [R]
-    min_tokens: dict[int, tuple[int, list[int]]]  # row -> tokens before which these ids may not come
+    num_logprobs: dict[int, int]  # of the rows that want log-probabilities: how many beside the sampled token's

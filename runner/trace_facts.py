@@ -7,6 +7,7 @@ import torch
 
 from runner.block_table import BlockTable
 from runner.forward_context import AttentionMetadata
+from runner.grammar import MaskedRows
 
 if TYPE_CHECKING:
     from runner.gpu_model_runner import GPUModelRunner
@@ -65,5 +66,13 @@ def park_logits(runner: "GPUModelRunner", logits: torch.Tensor) -> dict[str, Any
     return {"parked": True, "logits_shape": list(logits.shape), "req_ids": list(runner.input_batch.req_ids)}
 
 
-def sample_tokens(runner: "GPUModelRunner", sampled: np.ndarray) -> dict[str, Any]:
-    return {"sampled": sampled.tolist(), "all_greedy": runner.input_batch.sampling_metadata.all_greedy}
+def sample_tokens(
+    runner: "GPUModelRunner", sampled: np.ndarray, masked: MaskedRows | None, unmasked: torch.Tensor | None
+) -> dict[str, Any]:
+    masks = {} if masked is None or unmasked is None else masked.facts(unmasked)
+    return {
+        "sampled": sampled.tolist(),
+        "all_greedy": runner.input_batch.sampling_metadata.all_greedy,
+        "masked_rows": [],
+        **masks,
+    }

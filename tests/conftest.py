@@ -3,6 +3,7 @@
 `smollm2`        path of the fetched default model (a GGUF file), as a string; session-scoped
 `chromium_path`  path of a real Chromium, as a string; session-scoped
 `browser`        a headless Playwright browser (sync API) on that Chromium; session-scoped
+`served`         a running server (helpers.web.Site) with the default model and a key; session-scoped
 
 A page test is a plain function marked `browser`:
 
@@ -30,6 +31,7 @@ from hypothesis import HealthCheck, settings
 from batchscope.environment import let_threads_give_way
 
 if TYPE_CHECKING:
+    from helpers.web import Site
     from playwright.sync_api import Browser
 
 let_threads_give_way()  # before a test imports torch
@@ -74,6 +76,17 @@ def smollm2() -> str:
     if not path.is_file():
         pytest.fail(f"there is no {path}: run `make model` (or `python -m engine.fetch`) once")
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def served(smollm2: str) -> Iterator["Site"]:
+    """A server with the default model behind it, for the tests of real clients. Its key is helpers.clients.KEY."""
+    from helpers.clients import KEY, MODEL
+    from helpers.web import running_site
+
+    settings = {"model": MODEL, "max_num_batched_tokens": 256, "kv_cache_memory_bytes": 1 << 27}
+    with running_site({"api_key": KEY}, num_gpu_blocks_override=None, **settings) as site:
+        yield site
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -34,7 +34,9 @@ def test_flags_that_are_not_given_leave_the_defaults():
 
 
 def test_flags_reach_their_parts_with_their_types():
-    config = parse("--model", "tiny", "--max-num-seqs", "4", "--no-enable-prefix-caching", "--check")
+    config = parse("--model", "tiny", "--max-num-seqs", "4", "--no-enable-prefix-caching", "--check",
+                   "--logits-processors", "a.B", "--logits-processors", "c.D")  # fmt: skip
+    assert config.model_config.logits_processors == ["a.B", "c.D"]
     assert config.model_config.model == "tiny"
     assert config.scheduler_config.max_num_seqs == 4
     assert config.cache_config.enable_prefix_caching is False

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernels import sampling
 from kernels.sampling import _mix, greedy_sample, random_sample, random_sample_reference, uniform
 
 
@@ -80,7 +81,8 @@ def test_draws_follow_the_probabilities_under_each_filter():
 
 
 @pytest.mark.parametrize("vocab", [5, 300, 5000])
-def test_every_combination_of_filters_draws_what_the_reference_draws(vocab):
+def test_every_combination_of_filters_draws_what_the_reference_draws(vocab, monkeypatch):
+    """On the CPU and by the operations that a GPU runs."""
     generator = torch.Generator().manual_seed(vocab)
     options = itertools.product([0.0, 0.3, 1.0, 5.0], [0, 1, 3, vocab + 9], [1.0, 0.9, 0.1], [0.0, 0.05, 1.0])
     temperature, top_k, top_p, min_p = (torch.tensor(x) for x in zip(*options, strict=True))
@@ -88,6 +90,9 @@ def test_every_combination_of_filters_draws_what_the_reference_draws(vocab):
     logits = logits.mul(8).round().div(8)  # many equal logits, as bfloat16 makes them
     seeds, counters = torch.arange(len(top_k)) * 977, torch.arange(len(top_k))
     drawn = sample(logits, temperature, top_k, top_p, min_p, seeds, counters)
+    with monkeypatch.context() as patch:
+        patch.setattr(sampling, "_random_sample_cpu", sampling._random_sample_torch)
+        assert sample(logits, temperature, top_k, top_p, min_p, seeds, counters).tolist() == drawn.tolist()
     for row, token in enumerate(drawn.tolist()):
         filters = [float(x[row]) for x in (temperature, top_k, top_p, min_p)]
         filters[1] = int(filters[1])
@@ -152,6 +157,31 @@ def test_one_rows_nan_does_not_hurt_the_others():
         drawn = sample(poisoned, **filters)
         assert 0 <= drawn[1] < 5000
         assert drawn[[0, 2, 3]].tolist() == clean[[0, 2, 3]].tolist()
+
+
+def test_values_far_apart_or_all_equal_are_filtered_exactly():
+    """Bins between the lowest and the highest logit say nothing where one logit is far away, or all are one."""
+    logits = torch.randn(6, 5000, generator=torch.Generator().manual_seed(8))
+    logits[0, 9] = -1e30
+    logits[1, 9] = 1e4
+    logits[2, :] = 0.5
+    logits[3, 100:] = -torch.inf
+    logits[4, ::2] = 3e38
+    logits[5] = logits[5].bfloat16().float()
+    for filters in (
+        {"top_k": 700},
+        {"top_p": 0.7},
+        {"top_k": 3000, "top_p": 0.9999},
+        {"temperature": 50.0, "top_p": 0.5},
+    ):
+        values = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | filters
+        for counter in range(3):
+            drawn = sample(logits, **values, counters=torch.full((6,), counter))
+            for row, token in enumerate(drawn.tolist()):
+                filters = [float(torch.tensor(value)) for value in values.values()]
+                assert token == random_sample_reference(
+                    logits[row], *filters[:1], int(filters[1]), *filters[2:], row, counter
+                )
 
 
 def test_the_logits_are_not_changed():

@@ -25,7 +25,7 @@ def declared() -> list[Requirement]:
 
 
 def test_whatever_pip_installs_is_pinned() -> None:
-    todo, seen = [r for r in declared() if r.name != "batchscope"], set()
+    todo, seen = [r for r in declared() if r.name != "batchscope"], {("pip", frozenset[str]())}  # pip is there already
     while todo:
         requirement = todo.pop()
         key = (canonicalize_name(requirement.name), frozenset(requirement.extras))

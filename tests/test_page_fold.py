@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from helpers.page import open_page, pause, settled, shared_server, until
+from helpers.page import open_page, settled, shared_server, until
 
 from tracer.fold import KEPT_FINISHED, apply_change, fold, new_state
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, encode
@@ -47,6 +47,16 @@ def page(browser, served):
         yield opened
 
 
+def burst_held(page, served, passes):
+    """Send a burst while the engine is held, and let it run some passes. Returns /api/state after them."""
+    served.post("/api/control", action="pause")
+    page.fill("#burst-size", "16")
+    page.click("#burst")
+    until(page, "Object.values(__model.requests).filter(request => request.status === 'WAITING').length === 16")
+    served.post("/api/control", action="step", passes=passes)
+    return settled(page, served)
+
+
 def as_json(blocks):
     """Block ids are numbers here and names in a JSON object."""
     return {str(block_id): list(block) for block_id, block in blocks.items()}
@@ -57,10 +67,7 @@ def rows_in(state):
 
 
 def test_fold_in_the_page_equals_tracer_fold_after_every_entry(page, served):
-    page.fill("#burst-size", "16")
-    page.click("#burst")
-    until(page, "__model.shown.states.some(state => state.kind === 'moved')")
-    state = pause(page, served)
+    state = burst_held(page, served, 40)
     folded = page.evaluate(FOLD_LOG, len(state["rows"]))
     expected = new_state(len(state["rows"]))
     for entry, after in zip(served.entries(), folded["after"], strict=True):
@@ -121,10 +128,7 @@ def test_an_unknown_change_is_an_error_that_says_what_to_do(page):
 
 
 def test_a_chosen_phase_shows_the_batch_as_it_was_at_its_end(page, served):
-    page.fill("#burst-size", "16")
-    page.click("#burst")
-    until(page, "__model.shown.states.filter(state => state.kind === 'new').length > 0 && __model.passId > 2")
-    paused_at = pause(page, served)["pass_id"]
+    paused_at = burst_held(page, served, 4)["pass_id"]
     page.keyboard.press("n")
     until(page, f"__model.passId === {paused_at + 1}")
     settled(page, served)
@@ -147,10 +151,7 @@ def test_a_chosen_phase_shows_the_batch_as_it_was_at_its_end(page, served):
 
 
 def test_an_earlier_pass_shows_its_own_rows_and_new_passes_do_not_move_it(page, served):
-    page.fill("#burst-size", "16")
-    page.click("#burst")
-    until(page, "__model.shown.passes > 8")
-    pause(page, served)
+    burst_held(page, served, 9)
     latest = page.evaluate("__model.shown.passId")
     for _ in range(3):
         page.keyboard.press("ArrowLeft")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from helpers.page import Served, live, open_page, pause, settled, shared_server, table, until, within
 
+from tracer.explain import sentence
+
 pytestmark = pytest.mark.browser
 
 # Notes, at every frame, what can be seen: states of rows, lines that slide, and how many requests stream at once.
@@ -145,6 +147,7 @@ def test_typing_in_the_prompt_presses_no_keys_of_the_page(page):
 
 
 def test_a_request_streams_its_text_and_can_be_cancelled(page, served):
+    served.post("/api/control", action="pause")
     page.fill("#prompt", "Count: 1 2 3")
     page.fill("#max-tokens", "900")
     page.fill("#copies", "2")
@@ -153,6 +156,7 @@ def test_a_request_streams_its_text_and_can_be_cancelled(page, served):
     card = page.locator(".card").first
     req_id = card.get_attribute("data-request")
     assert card.locator(".prompt").text_content() == "Count: 1 2 3"
+    served.post("/api/control", action="step", passes=5)
     until(page, f"__model.requests['{req_id}'].output_token_ids.length > 3")
     card.locator(".cancel").click()
     until(page, f"__model.requests['{req_id}'].finish_reason === 'abort'")
@@ -187,7 +191,7 @@ def test_text_on_the_page_is_the_text_of_the_api(page, served):
 
 def test_errors_are_told_in_place_and_others_go_on(page, served):
     page.expected_errors.append("400")
-    served.post("/api/requests", prompt="Once upon a time", max_tokens=900, ignore_eos=True)
+    served.post("/api/requests", prompt="Once upon a time", copies=40, max_tokens=900, ignore_eos=True)
     until(page, "Object.values(__model.requests).some(r => r.status === 'RUNNING')")
     page.fill("#prompt", "too long " * 400)
     page.click("#send")
@@ -221,7 +225,7 @@ def test_waiting_requests_say_why(page, served):
     waits = {req_id for req_id, (code, _) in why.items() if code == "no_rows"}
     assert len(waits) == 4
     for req_id in waits:
-        assert page.text_content(f"[data-request={req_id}] .why") == "waits: every batch row is taken (16 of 16)"
+        assert page.text_content(f"[data-request={req_id}] .why") == sentence("no_rows", why[req_id][1])
 
 
 def test_a_page_that_joins_late_or_loses_frames_shows_the_same(browser, served):

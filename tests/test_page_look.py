@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.page import open_page, pause, settled, shared_server, table, until
+from helpers.page import open_page, settled, shared_server, table, until
 
 STATIC = Path(__file__).parent.parent / "webui" / "static"
 SIZES = [(1280, 720), (1920, 1080)]
@@ -122,11 +122,13 @@ def test_all_controls_have_names_and_are_reached_by_tab(page):
 
 @pytest.mark.browser
 def test_pointing_at_a_row_lights_its_tokens_and_its_request(page, served):
+    served.post("/api/control", action="pause")
     page.fill("#copies", "3")
     page.fill("#prompt", "Say something about rows")
     page.click("#send")
-    until(page, "__model.rows.filter(Boolean).length === 3")
-    pause(page, served)
+    until(page, "Object.values(__model.requests).filter(request => request.status === 'WAITING').length === 3")
+    served.post("/api/control", action="step", passes=2)
+    settled(page, served)
     page.hover("#batch tbody tr[data-row='1']")
     req_id = page.evaluate("__model.rows[1].req_id")
     assert page.get_attribute(".card.lit", "data-request") == req_id
@@ -156,9 +158,11 @@ def test_reduced_motion_names_the_move_and_slides_nothing(browser, served):
 
 @pytest.mark.browser
 def test_each_canvas_has_a_table_or_is_marked_as_decoration(page, served):
+    served.post("/api/control", action="pause")
     page.click("#send")
-    until(page, "__model.rows.some(Boolean)")
-    pause(page, served)
+    until(page, "Object.values(__model.requests).some(request => request.status === 'WAITING')")
+    served.post("/api/control", action="step", passes=2)
+    settled(page, served)
     hidden = "Array.from(document.querySelectorAll('canvas'), (c) => c.getAttribute('aria-hidden'))"
     assert set(page.evaluate(hidden)) == {"true"}
     assert table(page, "#axis-table table")

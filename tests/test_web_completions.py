@@ -15,6 +15,10 @@ def site():
         yield running
 
 
+def counts(usage):
+    return usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]
+
+
 def start_raw(site: Site, body: bytes) -> socket.socket:
     """Send a completion request by hand and leave the connection open."""
     connection = socket.create_connection(site.base.removeprefix("http://").split(":"))
@@ -31,7 +35,7 @@ def test_the_joined_stream_is_the_whole_text(site):
     assert stream[-1] == "[DONE]"
     assert text_of(stream) == whole["choices"][0]["text"]
     assert stream[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"] == "length"
-    assert whole["usage"] == {"prompt_tokens": 11, "completion_tokens": 24, "total_tokens": 35}
+    assert counts(whole["usage"]) == (11, 24, 35)
 
 
 def test_sixteen_streams_at_once_equal_the_same_prompts_alone(site):
@@ -69,7 +73,7 @@ def test_token_ids_are_a_prompt_and_lists_of_them_are_prompts(site):
 def test_usage_comes_last_without_choices_and_only_when_asked_for(site):
     asked = events(site.complete("Hi", max_tokens=3, stream=True, stream_options={"include_usage": True}))
     assert asked[-2]["choices"] == []
-    assert asked[-2]["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    assert counts(asked[-2]["usage"]) == (2, 3, 5)
     assert all(item["usage"] is None for item in asked[:-2])
     for options in ({}, None):
         silent = events(site.complete("Hi", max_tokens=3, stream=True, stream_options=options))
@@ -113,12 +117,30 @@ def test_the_same_seed_gives_the_same_text(site):
         ({"stop": [1]}, "stop"),
         ({"min_tokens": 17}, "min_tokens"),
         ({"seed": "seven"}, "seed"),
-        ({"n": 2}, "n"),
-        ({"echo": True}, "echo"),
-        ({"logprobs": 0}, "logprobs"),
+        ({"n": 0}, "n"),
+        ({"n": 2, "temperature": 0}, "n"),
+        ({"n": 9999}, "n"),
+        ({"echo": True, "logprobs": 1, "stream": True}, "echo"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": -2}, "logprobs"),
         ({"best_of": 3}, "best_of"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"suffix": "end"}, "suffix"),
+        ({"guided_regex": "a+"}, "guided_regex"),
+        ({"top_p_min": 1}, "top_p_min"),
+        ({"top_k": 10**30}, "top_k"),
+        ({"logit_bias": {"400000": 1}}, "logit_bias"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
+        ({"stop_token_ids": [400000]}, "stop_token_ids"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"structured_outputs": {"xml": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"cache_salt": 3}, "cache_salt"),
+        ({"request_id": ""}, "request_id"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": "yes"}, "stream"),
     ],
@@ -154,7 +176,9 @@ def test_an_unknown_model_or_route_or_method_is_told_in_json(site):
     for answer, status in (
         (site.get("/v1/nothing"), 404),
         (site.get("/v1/completions"), 405),
-        (site.post("/v1/chat/completions", {}), 404),
+        (site.get("/v1/chat/completions"), 405),
+        (site.post("/v1/embeddings", {"input": "a"}), 404),
+        (site.get("/nothing"), 404),
         (site.get("/api/nothing"), 404),
     ):
         assert answer.status_code == status

@@ -4,14 +4,14 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from tracer.log import Log
+from tracer.log_view import LogView
 from tracer.phases import Phase
 from tracer.schema import PassRecord, decode
 
 SENTENCES: dict[str, str] = json.loads(files("tracer").joinpath("why.json").read_text(encoding="utf-8"))
 
 
-def explain(log: Log, req_id: str, pass_id: int | None = None) -> dict[str, Any]:
+def explain(log: LogView, req_id: str, pass_id: int | None = None) -> dict[str, Any]:
     """Return {request, pass, code, numbers, text} for a pass, by default the newest.
 
     While the engine is held, the default is the pass that it is held before. Raises tracer.log.Gone for a pass that the
@@ -33,7 +33,7 @@ def sentence(code: str, numbers: dict[str, Any]) -> str:
     return SENTENCES["no_budget_whole" if whole else code].format(**numbers)
 
 
-def _reason(log: Log, req_id: str, pass_id: int, last: int, gate: dict, lives: list) -> tuple[str, dict[str, Any]]:
+def _reason(log: LogView, req_id: str, pass_id: int, last: int, gate: dict, lives: list) -> tuple[str, dict[str, Any]]:
     here = [life for life in lives if life.arrival_pass <= pass_id]
     if not lives:
         return "unknown", {}
@@ -50,7 +50,7 @@ def _reason(log: Log, req_id: str, pass_id: int, last: int, gate: dict, lives: l
     return code, numbers
 
 
-def _recorded(log: Log, pass_id: int) -> dict[str, Any]:
+def _recorded(log: LogView, pass_id: int) -> dict[str, Any]:
     entry = decode(log.pass_bytes(pass_id))
     assert isinstance(entry, PassRecord)
     return next(phase.facts["why"] for phase in entry.phases if phase.phase == Phase.SCHEDULE)

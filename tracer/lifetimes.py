@@ -37,6 +37,18 @@ class Lifetimes:
         """Return the id's lifetimes, oldest first."""
         return list(self._by_id.get(req_id, ()))
 
+    def all(self) -> list[tuple[str, Lifetime]]:
+        """Return every lifetime with its request id; those of one id stand oldest first."""
+        return [(req_id, life) for req_id, lives in self._by_id.items() for life in lives]
+
+    @classmethod
+    def restore(cls, lives: list[tuple[str, Lifetime]]) -> "Lifetimes":
+        """Return the lifetimes that `all` gave, to be looked up."""
+        restored = cls()
+        for req_id, life in lives:
+            restored._by_id.setdefault(req_id, []).append(life)
+        return restored
+
     def _merge(self, requests: list[tuple[str, dict[str, Any]]]) -> None:
         for req_id, partial in requests:
             if "prompt_token_ids" in partial:

@@ -1,5 +1,6 @@
 """The numbered log of one engine: recent entries in memory, older ones in a temporary file, the oldest forgotten."""
 
+import contextlib
 import copy
 import tempfile
 import threading
@@ -25,7 +26,8 @@ class Gone(LookupError):
 class Log:
     """Takes encoded entries in the order of their seq, from one thread, and serves them to many.
 
-    Memory is bounded by `memory_bytes` and 8 bytes a pass, the temporary file by `spill_bytes`.
+    Memory is bounded by `memory_bytes` (or the newest 257 entries, where those are larger), some 16 bytes an entry to
+    find the older ones, and the lifetimes of KEPT_LIFETIMES requests; the temporary file by `spill_bytes`.
     """
 
     def __init__(self, max_num_seqs: int, memory_bytes: int = MEMORY_BYTES, spill_bytes: int = SPILL_BYTES) -> None:
@@ -152,7 +154,8 @@ class _Spill:
     def _drop(self, count: int) -> int:
         dropped, self._segments = self._segments[:count], self._segments[count:]
         for segment in dropped:
-            segment.file.close()
+            with contextlib.suppress(OSError):  # what the full disk did not take is still in the buffer
+                segment.file.close()
         return sum(len(segment.offsets) for segment in dropped)
 
 

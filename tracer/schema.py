@@ -22,6 +22,9 @@ ROW_FIELDS = (
     "top_p",  # float
     "top_k",  # int, 0 for off
     "min_p",  # float
+    "presence_penalty",  # float
+    "frequency_penalty",  # float
+    "repetition_penalty",  # float, 1 for off
 )
 
 # A change is a list whose head names the assignment:

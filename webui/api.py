@@ -6,21 +6,18 @@ import msgspec
 from flask import Blueprint, Response, request
 
 from engine.sampling_params import SamplingParams
-from tracer.explain import SENTENCES, explain
+from tracer.explain import explain
 from tracer.log import Gone
-from tracer.phases import Phase
-from tracer.schema import SCHEMA_VERSION
 from webui.errors import ApiError
 from webui.json_body import convert, read_json
 from webui.live import Prompt
+from webui.page_facts import MAX_COPIES, MAX_STEP
 from webui.samples import SAMPLES
 from webui.services import services
 
 blueprint = Blueprint("api", __name__, url_prefix="/api")
 LOG_BYTES = 256_000  # a reply of /api/log ends after about so much
 LOG_STEP = 64  # entries taken from the log at a time
-MAX_COPIES = 64
-MAX_STEP = 1000
 Default = TypeVar("Default", int, None)
 
 
@@ -45,23 +42,7 @@ class Control(msgspec.Struct):
 
 @blueprint.get("/config")
 def config() -> Response:
-    llm = services().llm
-    settings = msgspec.to_builtins(llm.config, enc_hook=str)
-    settings["model_config"].pop("hf_config")
-    return _json({
-        "model": services().model_name,
-        "config": settings,
-        "max_model_len": llm.config.model_config.max_model_len,
-        "max_num_seqs": llm.config.scheduler_config.max_num_seqs,
-        "max_num_batched_tokens": llm.config.scheduler_config.max_num_batched_tokens,
-        "block_size": llm.config.cache_config.block_size,
-        "num_gpu_blocks": llm.config.cache_config.num_gpu_blocks,
-        "vocab_size": llm.tokenizer.vocab_size,
-        "phases": [phase.value for phase in Phase],
-        "schema_version": SCHEMA_VERSION,
-        "why": SENTENCES,
-        "limits": {"max_copies": MAX_COPIES, "max_step": MAX_STEP},
-    })  # fmt: skip
+    return _json(services().facts.config())
 
 
 @blueprint.get("/samples")
@@ -71,7 +52,7 @@ def samples() -> Response:
 
 @blueprint.get("/vocab")
 def vocab() -> Response:
-    data, digest = services().vocabulary.packed()
+    data, digest = services().facts.vocabulary()
     response = Response(data, content_type="application/msgpack")
     response.set_etag(digest)
     response.cache_control.no_cache = True  # kept by the browser, and asked about: another model may be served here
@@ -133,9 +114,9 @@ def add_requests() -> Response:
     if not 1 <= body.copies <= MAX_COPIES:
         raise ApiError(400, f"copies must be from 1 to {MAX_COPIES}, got {body.copies}", "copies")
     prompt, ids = _prompt(body), []
-    for copy in range(body.copies):
+    for params in [_params(body, copy) for copy in range(body.copies)]:  # all, before the first is submitted
         request_id = f"req-{services().next_number()}"
-        stream = services().live.submit(prompt, _params(body, copy), request_id)
+        stream = services().live.submit(prompt, params, request_id)
         services().drain.add(request_id, stream)
         ids.append(request_id)
     return _json({"request_ids": ids})

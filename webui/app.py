@@ -7,10 +7,13 @@ from typing import Any
 from flask import Flask, Response, request
 from flask_socketio import SocketIO
 
-from engine.async_llm import AsyncLLM
-from webui import api, openai_api
+from tracer.recording import Recording
+from webui import api, openai_api, openapi, server_api, trace_api
 from webui.broadcaster import Broadcaster
+from webui.engine_like import EngineLike
 from webui.errors import install_error_handlers
+from webui.page_facts import EngineFacts
+from webui.replay import ReplayLLM
 from webui.security import Access, Guard, content_security_policy
 from webui.services import Services
 
@@ -20,16 +23,27 @@ MAX_BODY = 8 << 20  # bytes
 mimetypes.add_type("text/javascript", ".js")  # some systems say otherwise, and browsers then refuse modules
 
 
-def create_app(llm: AsyncLLM, access: Access | None = None) -> tuple[Flask, SocketIO]:
-    """Return the app and its Socket.IO server for one engine; its Services, to be started, are in app.extensions."""
+def create_app(
+    llm: EngineLike, access: Access | None = None, recording: Recording | None = None
+) -> tuple[Flask, SocketIO]:
+    """Return the app and its Socket.IO server for one engine or replay.
+
+    Its Services, to be started, are in app.extensions.
+    """
     access = access or Access()
     app = Flask(__name__, static_folder=str(STATIC), static_url_path="/static")
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     socketio = SocketIO(app, async_mode="threading", async_handlers=False, manage_session=False, always_connect=True)
-    shared = Services(llm, access, Broadcaster(llm.log, socketio.emit))
+    facts = llm.facts if isinstance(llm, ReplayLLM) else EngineFacts(llm.config, llm.tokenizer)
+    shared = Services(llm, facts, access, Broadcaster(llm.log, socketio.emit), recording)
     app.extensions["batchscope"] = shared
     app.register_blueprint(api.blueprint)
     app.register_blueprint(openai_api.blueprint)
+    app.register_blueprint(server_api.blueprint)
+    app.register_blueprint(openapi.blueprint)
+    app.register_blueprint(trace_api.blueprint)
+    if isinstance(llm, ReplayLLM):
+        llm.guard(app)
     app.add_url_rule("/", "page", _page)
     app.after_request(_harden)
     install_error_handlers(app)

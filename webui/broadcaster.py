@@ -5,7 +5,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tracer.log import Gone, Log
+from tracer.log import Gone
+from tracer.log_view import LogView
 
 PERIOD = 0.04  # seconds between frames
 FRAME_BYTES = 256_000  # larger messages are cut in two by some sockets
@@ -34,7 +35,7 @@ class Viewer:
 class Broadcaster(threading.Thread):
     """One thread for all viewers. A slow one is skipped, then gets a merged frame, or is told to take the state."""
 
-    def __init__(self, log: Log, emit: Emit) -> None:
+    def __init__(self, log: LogView, emit: Emit) -> None:
         super().__init__(name="broadcaster", daemon=True)
         self._log = log
         self._emit = emit

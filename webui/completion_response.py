@@ -1,83 +1,84 @@
 """What POST /v1/completions answers with, streamed or whole."""
 
-import time
 from typing import Any
 
-import msgspec
-
 from engine.output_processor import RequestOutput
-
-_json = msgspec.json.encode
-
-
-class Choice:
-    """One prompt's answer as it grows."""
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.num_prompt_tokens = 0
-        self.num_output_tokens = 0
-        self.finish_reason: str | None = None
-        self.stop_reason: int | str | None = None
-
-    def add(self, output: RequestOutput) -> None:
-        self.text.append(output.text_delta)
-        self.num_prompt_tokens = output.num_prompt_tokens
-        self.num_output_tokens = output.num_output_tokens
-        self.finish_reason = output.finish_reason
-        self.stop_reason = output.stop_reason
+from webui.answer import Answer, Choice, new_head, prompt_logprobs_of, to_json
+from webui.logprob_shapes import completion_logprobs
 
 
-class Completion:
-    """The answer to one call: a choice for each prompt."""
+class EchoedPrompt:
+    """A prompt that goes before its answers, and the texts of its tokens."""
 
-    def __init__(self, completion_id: str, model: str, num_prompts: int, usage_in_stream: str = "none") -> None:
-        """`usage_in_stream` is "none", "last" (one last chunk) or "each" (in every chunk as well)."""
-        self.choices = [Choice() for _ in range(num_prompts)]
-        self._head = {
-            "id": f"cmpl-{completion_id}", "object": "text_completion", "created": int(time.time()), "model": model
-        }  # fmt: skip
-        self._usage_in_stream = usage_in_stream
-        start = b"data: " + _json(self._head)[:-1] + b',"choices":[{"index":'
-        self._starts = [start + b'%d,"text":' % index for index in range(num_prompts)]
-        self._end = b"}]}\n\n" if usage_in_stream == "none" else b'}],"usage":null}\n\n'
+    def __init__(self, text: str, token_ids: list[int], first_token: str) -> None:
+        self.text = text
+        self.token_ids = token_ids
+        self.first_token = first_token
 
-    def chunk(self, index: int, output: RequestOutput) -> bytes:
-        """Take what is new of one choice; return its event, or nothing where there is no news to send."""
-        choice = self.choices[index]
-        choice.add(output)
-        if not output.text_delta and not output.finished:
+
+class Completion(Answer):
+    """The answer to one call: n choices for each prompt."""
+
+    def __init__(
+        self,
+        call_id: str,
+        model: str,
+        num_prompts: int,
+        n: int = 1,
+        usage_in_stream: str = "none",
+        logprobs: int | None = None,
+        echoed: list[EchoedPrompt] | None = None,
+        show_prompt_logprobs: bool = False,
+    ) -> None:
+        """`echoed` has one entry a prompt where the answers begin with them."""
+        super().__init__(new_head("cmpl", call_id, "text_completion", model), num_prompts, n, usage_in_stream)
+        self._logprobs = logprobs
+        self._echoed = echoed
+        self._show_prompt_logprobs = show_prompt_logprobs
+        self._sent = [0] * len(self.choices)  # characters of each choice that chunks have carried
+
+    def chunk(self, prompt: int, output: RequestOutput) -> bytes:
+        choice = self.take(prompt, output)
+        if not output.text_delta and output.finish_reason is None and not output.logprobs:
             return b""
-        ends = b',"logprobs":null,"finish_reason":%s,"stop_reason":%s' % (
-            _json(output.finish_reason), _json(output.stop_reason)
-        )  # fmt: skip
-        end = self._end
-        if self._usage_in_stream == "each":
-            end = b'}],"usage":' + _json(_usage([choice])) + b"}\n\n"
-        return self._starts[index] + _json(output.text_delta) + ends + end
-
-    def usage_chunk(self) -> bytes:
-        """Return the last event, which has no choices; nothing where the client did not ask for it."""
-        if self._usage_in_stream == "none":
-            return b""
-        return b"data: " + _json({**self._head, "choices": [], "usage": _usage(self.choices)}) + b"\n\n"
+        text = output.text_delta
+        sent = self._sent[choice.index]
+        if self._echoed and not sent:
+            text = self._echoed[prompt].text + text
+        self._sent[choice.index] += len(text)
+        logprobs = b"null"
+        if output.logprobs and self._logprobs is not None:
+            logprobs = to_json(completion_logprobs(output.logprobs, output.token_ids, self._logprobs, sent))
+        return self.event(choice, b'"text":%s,"logprobs":%s,"finish_reason":%s,"stop_reason":%s' % (
+            to_json(text), logprobs, to_json(output.finish_reason), to_json(output.stop_reason)
+        ))  # fmt: skip
 
     def whole(self) -> bytes:
-        """Return the answer that is not streamed."""
         choices = [
             {
-                "index": index,
-                "text": "".join(choice.text),
-                "logprobs": None,
+                "index": choice.index,
+                "text": self._prompt_of(choice).text + choice.text if self._echoed else choice.text,
+                "logprobs": self._logprobs_of(choice),
                 "finish_reason": choice.finish_reason,
                 "stop_reason": choice.stop_reason,
+                **(prompt_logprobs_of(choice) if self._show_prompt_logprobs else {}),
             }
-            for index, choice in enumerate(self.choices)
+            for choice in self.choices
         ]
-        return _json({**self._head, "choices": choices, "usage": _usage(self.choices)})
+        return to_json({**self.head, "choices": choices, "usage": self.usage()})
 
+    def _prompt_of(self, choice: Choice) -> EchoedPrompt:
+        assert self._echoed
+        return self._echoed[choice.index // self._n]
 
-def _usage(choices: list[Choice]) -> dict[str, Any]:
-    prompt = sum(choice.num_prompt_tokens for choice in choices)
-    output = sum(choice.num_output_tokens for choice in choices)
-    return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    def _logprobs_of(self, choice: Choice) -> dict[str, Any] | None:
+        if self._logprobs is None:
+            return None
+        if not self._echoed:
+            return completion_logprobs(choice.logprobs, choice.token_ids, self._logprobs)
+        prompt = self._prompt_of(choice)
+        positions = [*(choice.prompt_logprobs or []), *choice.logprobs]
+        shaped = completion_logprobs(positions, prompt.token_ids + choice.token_ids, self._logprobs)
+        shaped["tokens"][0] = prompt.first_token  # the first position has no logprobs to name it
+        shaped["text_offset"] = [0, *(offset + len(prompt.first_token) for offset in shaped["text_offset"][1:])]
+        return shaped

@@ -38,6 +38,14 @@ def _told(message: str) -> ApiError:
         return ApiError(400, f"{missing[1]} is missing", missing[1])
     found = PLACE.search(message)
     field = found[1] if found else ""
+    if unknown := re.match(r"Object contains unknown field `(.*?)`", message):
+        whole = f"{field}.{unknown[1]}" if field else unknown[1]
+        return ApiError(400, f"there is no field {whole} here, or it is not available: leave it out", _first(whole))
     what = PLACE.sub("", message).replace("`", "")
     what = what[:1].lower() + what[1:]
-    return ApiError(400, f"{field}: {what}" if field else what, re.split(r"[.\[]", field)[0] or None)
+    return ApiError(400, f"{field}: {what}" if field else what, _first(field))
+
+
+def _first(path: str) -> str | None:
+    """Return the field of the body in which a path begins."""
+    return re.split(r"[.\[]", path)[0] or None

@@ -1,49 +1,67 @@
 """The requests that came in through the web and have not been given up or read to their end."""
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from engine.async_llm import AsyncLLM, EngineDeadError, RequestOutput, RequestStream
+from engine.async_llm import EngineDeadError, RequestOutput, RequestStream
 from engine.sampling_params import SamplingParams
-from webui.errors import ApiError
+from webui.engine_like import EngineLike
+from webui.errors import ApiError, refusal
 
 Prompt = str | list[int]
-FIELDS = {"prompt", *SamplingParams.__struct_fields__}
-WORD = re.compile(r"\w+")
-TICK = 0.1  # seconds between looks at whether a client is still there
+TICK = 0.05  # seconds between looks at whether a client is still there
 DRAIN_EVERY = 0.05  # seconds between looks at the streams that nobody reads
 
 
 class LiveRequests:
     """Submits, knows by id and cancels. Used from every thread of the server."""
 
-    def __init__(self, llm: AsyncLLM) -> None:
+    def __init__(self, llm: EngineLike, max_queue: int) -> None:
+        """`max_queue`: how many answers may wait beside those that have a row."""
         self._llm = llm
+        self._max_queue = max_queue
         self._streams: dict[str, RequestStream] = {}
+        self._widths: dict[str, int] = {}  # how many answers each has
+        self._num_open = 0  # answers, of requests on their way to the engine as well
         self._changed = threading.Condition()
         self._closing = False
 
-    def submit(self, prompt: Prompt, params: SamplingParams, request_id: str, priority: int = 0) -> RequestStream:
+    def submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        request_id: str,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> RequestStream:
         """Hand a request to the engine. Raises ApiError with the reason where it is refused."""
         if self._closing:
             raise ApiError(503, "the server is shutting down")
+        self._admit(params.n)
         try:
-            stream = self._llm.generate(prompt, params, request_id=request_id, priority=priority)
-        except ValueError as error:
-            raise ApiError(400, str(error), _field_of(str(error))) from None
+            stream = self._llm.generate(
+                prompt, params, request_id=request_id, priority=priority, cache_salt=cache_salt
+            )  # fmt: skip
+        except BaseException as error:
+            with self._changed:
+                self._num_open -= params.n
+            if isinstance(error, ValueError):
+                raise refusal(error) from None
+            raise
         with self._changed:
             self._streams[request_id] = stream
+            self._widths[request_id] = params.n
         return stream
 
-    def release(self, request_id: str) -> None:
+    def release(self, request_id: str, stream: RequestStream) -> None:
         """Forget a request, and abort it where it still runs."""
         with self._changed:
-            stream = self._streams.pop(request_id, None)
+            if self._streams.get(request_id) is stream:  # its id may have come again
+                del self._streams[request_id]
+                self._num_open -= self._widths.pop(request_id)
             self._changed.notify_all()
-        if stream is not None:
-            stream.cancel()
+        stream.cancel()
 
     def cancel(self, request_id: str) -> bool:
         """Abort a request, which then ends with reason "abort" for whoever reads it. Returns whether it was live."""
@@ -63,6 +81,16 @@ class LiveRequests:
         with self._changed:
             self._changed.wait_for(lambda: not self._streams, timeout)
         return len(ids)
+
+    def _admit(self, n: int) -> None:
+        """Count n more answers. Raises ApiError 429 where too many would wait, 400 where they always would."""
+        most = self._llm.config.scheduler_config.max_num_seqs + self._max_queue
+        if n > most:
+            raise ApiError(400, f"n must be at most {most}, the rows of the batch and the queue, got {n}", "n")
+        with self._changed:
+            if self._num_open + n > most:
+                raise ApiError(429, f"{self._max_queue} requests wait already (--max-queue): try again later")
+            self._num_open += n
 
 
 class Drain(threading.Thread):
@@ -87,7 +115,7 @@ class Drain(threading.Thread):
             for request_id, stream in streams:
                 if _drained(stream):
                     del self._streams[request_id]
-                    self._live.release(request_id)
+                    self._live.release(request_id, stream)
             time.sleep(DRAIN_EVERY)
 
 
@@ -120,8 +148,3 @@ def _drained(stream: RequestStream) -> bool:
     except EngineDeadError:
         return True
     return False
-
-
-def _field_of(message: str) -> str | None:
-    """Return the request field that an error sentence is about, by the field it names first."""
-    return next((word for word in WORD.findall(message) if word in FIELDS), None)

@@ -16,6 +16,8 @@ from webui.errors import error_body
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 READING = ("GET", "HEAD")
+KEYED = ("/v1", "/tokenize", "/detokenize")  # what --api-key guards
+NO_KEY = "send the server's key as Authorization: Bearer KEY (it was started with --api-key)"
 INLINE_SCRIPT = re.compile(rb"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 Environ = dict[str, Any]
@@ -24,20 +26,30 @@ WsgiApp = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Where the server listens. With tokens, whoever shows the presenter's may act and the viewer's may look."""
+    """Where the server listens, whom it lets in and how many of them may wait.
+
+    With tokens, whoever shows the presenter's may act and the viewer's may look. With a key, the API under /v1 is for
+    those alone who show it. `max_queue`: answers that may wait beside those that have a row.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     presenter: str | None = None
     viewer: str | None = None
+    api_key: str | None = None
+    max_queue: int = 256
 
     @classmethod
-    def make(cls, host: str, port: int, share: bool) -> "Access":
+    def make(cls, host: str, port: int, share: bool, api_key: str | None = None, max_queue: int = 256) -> "Access":
         """Make two random tokens when shared. Raises ValueError for a host that others reach, unless shared."""
         if not share and host not in LOOPBACK:
             raise ValueError(f"--host {host} lets other machines in: add --share, which guards the page by tokens")
+        if api_key == "":
+            raise ValueError("--api-key is empty: name a key, or leave it out")
+        if max_queue < 0:
+            raise ValueError(f"--max-queue must be 0 or more, got {max_queue}")
         tokens = (secrets.token_urlsafe(18), secrets.token_urlsafe(18)) if share else (None, None)
-        return cls(host, port, *tokens)
+        return cls(host, port, tokens[0], tokens[1], api_key, max_queue)
 
     def role(self, token: str) -> str | None:
         """Return "presenter", "viewer" or None for a token that someone shows."""
@@ -45,6 +57,10 @@ class Access(msgspec.Struct, frozen=True):
             if known and hmac.compare_digest(known.encode(), token.encode()):
                 return role
         return None
+
+    def has_key(self, shown: str) -> bool:
+        """Return whether someone may use the API by the key that they show."""
+        return self.api_key is not None and hmac.compare_digest(self.api_key.encode(), shown.encode())
 
     @property
     def cookie(self) -> str:
@@ -63,6 +79,8 @@ class Guard:
         environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
         if reason := self._refusal(environ):
             return _answer(start_response, "403 Forbidden", error_body(403, reason))
+        if self._lacks_key(environ):
+            return _answer(start_response, "401 Unauthorized", error_body(401, NO_KEY), ("WWW-Authenticate", "Bearer"))
         token = _query_token(environ)
         if self._access.presenter and token and environ.get("PATH_INFO") == "/":
             return self._remember(token, start_response)
@@ -77,6 +95,8 @@ class Guard:
         if self._access.presenter is None:
             allowed = _hostname(host) in LOOPBACK
             return None if allowed else f"the Host header {host!r} is not this server: open http://{LOOPBACK[0]}"
+        if _is_keyed(environ) and self._access.api_key:
+            return None  # the key lets in, or keeps out
         role = self._access.role(self._token(environ))
         if role is None:
             return "this server is shared by token: open the whole address that `batchscope serve` printed"
@@ -84,10 +104,12 @@ class Guard:
             return "the viewer's address may look, and only the presenter's may act"
         return None
 
+    def _lacks_key(self, environ: Environ) -> bool:
+        return self._access.api_key is not None and _is_keyed(environ) and not self._access.has_key(_bearer(environ))
+
     def _token(self, environ: Environ) -> str:
         """Return the token in the address, the Authorization header or the cookie, in this order."""
-        scheme, _, bearer = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
-        if token := _query_token(environ) or (bearer if scheme.lower() == "bearer" else ""):
+        if token := _query_token(environ) or _bearer(environ):
             return token
         try:
             morsel = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(self._access.cookie)
@@ -114,6 +136,15 @@ def content_security_policy(page: bytes) -> str:
 def _answer(start_response: StartResponse, status: str, body: bytes, *headers: tuple[str, str]) -> Iterable[bytes]:
     start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body))), *headers])
     return [body]
+
+
+def _bearer(environ: Environ) -> str:
+    scheme, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _is_keyed(environ: Environ) -> bool:
+    return environ.get("PATH_INFO", "").startswith(KEYED)
 
 
 def _query_token(environ: Environ) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 from flask import Flask
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
-from engine.async_llm import AsyncLLM
+from tracer.recording import Recording
 from webui.app import create_app
+from webui.engine_like import EngineLike
 from webui.security import Access
 
 LAST_WORDS = 3.0  # seconds that open responses have to end once their requests are aborted
@@ -24,6 +25,8 @@ class ListenError(OSError):
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises ListenError. Port 0 takes any free one."""
+    if not 0 <= port < 1 << 16:
+        raise ListenError(f"there is no port {port}: choose one from 0 to 65535 by --port")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=128)
@@ -59,11 +62,13 @@ class Handler(WSGIRequestHandler):
 
 
 class Server:
-    """One engine behind one address."""
+    """One engine, or a replay, behind one address."""
 
-    def __init__(self, llm: AsyncLLM, listener: socket.socket, access: Access) -> None:
+    def __init__(
+        self, llm: EngineLike, listener: socket.socket, access: Access, recording: Recording | None = None
+    ) -> None:
         self.app: Flask
-        self.app, self._socketio = create_app(llm, access)
+        self.app, self._socketio = create_app(llm, access, recording)
         self.services = self.app.extensions["batchscope"]
         self._llm = llm
         host = listener.getsockname()[0]
@@ -83,6 +88,8 @@ class Server:
         self._http.shutdown()
         self._thread.join()
         self._llm.shutdown()
+        if self.services.recording:
+            self.services.recording.stop()
         return aborted
 
 
@@ -100,9 +107,11 @@ def addresses(access: Access) -> list[str]:
     ]
 
 
-def serve_until_stopped(llm: AsyncLLM, listener: socket.socket, access: Access) -> None:
+def serve_until_stopped(
+    llm: EngineLike, listener: socket.socket, access: Access, recording: Recording | None = None
+) -> None:
     """Serve until Ctrl-C or a termination signal; the second one ends the process at once."""
-    server = Server(llm, listener, access)
+    server = Server(llm, listener, access, recording)
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> Any:
@@ -116,3 +125,5 @@ def serve_until_stopped(llm: AsyncLLM, listener: socket.socket, access: Access) 
     stopping.wait()
     aborted = server.stop()
     print(f"\nBatchscope has stopped; {aborted} running requests were aborted.", file=sys.stderr)
+    if recording:
+        print(recording.told(), file=sys.stderr)

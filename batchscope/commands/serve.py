@@ -6,6 +6,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ HELP = {
     "served_model_name": "the model's name in the API",
     "dtype": "what to compute in; auto is bfloat16",
     "max_model_len": "tokens that a prompt and its answer may have together",
+    "max_logprobs": "the most log-probabilities a request may ask for; -1 is the whole vocabulary",
+    "logits_processors": "qualified name of a logits processor class; may be given several times",
     "download_dir": "folder that keeps fetched and converted models",
     "seed": "for requests that bring no seed of their own",
     "block_size": "tokens in one block of KV cache",
@@ -48,11 +51,22 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     web.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     web.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for any (default: %(default)s)")
     web.add_argument("--share", action="store_true", help="guard the page by two tokens, so that others may be let in")
+    web.add_argument("--api-key", metavar="KEY", help="let those alone use /v1 who show this key")
+    web.add_argument(
+        "--max-queue", type=int, default=256, metavar="N",
+        help="requests that may wait beside those that have a row; more are answered 429 (default: %(default)s)",
+    )  # fmt: skip
+    web.add_argument("--record", type=Path, metavar="FILE", help="write every pass to a file, for `batchscope replay`")
+    add_engine_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for every setting of the engine; `engine_config` reads them."""
     for part, fields in _parts():
         group = parser.add_argument_group(part.removesuffix("_config"))
         for field in fields:
             _add_flag(group, field)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,16 +85,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> None:
+    from batchscope.recording import begin_recording, recording_to
     from engine.async_llm import AsyncLLM
     from webui.security import Access
     from webui.server import listen, serve_until_stopped
 
     config = engine_config(args)
-    Access.make(args.host, args.port, args.share)  # before anything is loaded, so that refusals come at once
+    access = Access.make(
+        args.host, args.port, args.share, args.api_key, args.max_queue
+    )  # before anything is loaded, so that refusals come at once
     with listen(args.host, args.port) as listener:
-        access = Access.make(args.host, listener.getsockname()[1], args.share)
-        print(f"Loading {config.model_config.model} ...", file=sys.stderr, flush=True)
-        serve_until_stopped(AsyncLLM(config), listener, access)
+        access = msgspec.structs.replace(access, port=listener.getsockname()[1])
+        with recording_to(args.record, config) as writer:
+            print(f"Loading {config.model_config.model} ...", file=sys.stderr, flush=True)
+            llm = AsyncLLM(config)
+            recording = begin_recording(llm, writer) if writer else None
+            serve_until_stopped(llm, listener, access, recording)
 
 
 def engine_config(args: argparse.Namespace) -> EngineConfig:
@@ -104,6 +124,8 @@ def _add_flag(group: argparse._ArgumentGroup, field: msgspec.structs.FieldInfo) 
     kind = _plain_type(field.type)
     if kind is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=words)
+    elif typing.get_origin(kind) is list:
+        group.add_argument(flag, action="append", default=argparse.SUPPRESS, metavar="CLASS", help=words)
     else:
         choices = CHOICES.get(field.name)
         metavar = None if choices else kind.__name__.upper()

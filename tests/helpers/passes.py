@@ -4,7 +4,7 @@ from typing import Any
 
 from engine.config import EngineConfig
 from engine.model_source import resolve
-from engine.outputs import CachedRequestData, ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engine.outputs import CachedRequestData, GrammarOutput, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from engine.sampling_params import SamplingParams
 from runner.worker import Worker
 from tracer.compare import first_difference
@@ -80,12 +80,13 @@ class Driver:
         self.rows: list[dict[str, Any] | None] = [None] * self.batch.max_num_reqs
         self.phases: dict[str, PhaseRecord] = {}
 
-    def run(self, a_pass: Pass) -> dict[str, list[int]]:
-        """Execute and sample; return the new tokens by request id."""
+    def run(self, a_pass: Pass, grammar_output: GrammarOutput | None = None) -> dict[str, list[int]]:
+        """Execute and sample; return the new tokens by request id. `output` keeps all that came up."""
         output = self.worker.execute_model(a_pass.output)
         if output is None:
-            output = self.worker.sample_tokens(None)
+            output = self.worker.sample_tokens(grammar_output)
         assert isinstance(output, ModelRunnerOutput)
+        self.output = output
         phases = self.worker.take_trace()
         self.phases = {phase.phase: phase for phase in phases}
         for phase in phases:

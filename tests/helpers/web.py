@@ -58,12 +58,13 @@ class Site:
 
 
 @contextmanager
-def running_site(**flags: Any) -> Iterator[Site]:
+def running_site(access: dict[str, Any] | None = None, **flags: Any) -> Iterator[Site]:
+    """`access`: fields of Access, such as api_key; `flags`: settings of the engine."""
     with mock.patch.dict(os.environ, ONE_THREAD):  # for the engine's process, which starts here
         llm = AsyncLLM(EngineConfig.make(**{**TINY, **flags}))
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        server = Server(llm, listener, Access("127.0.0.1", port))
+        server = Server(llm, listener, Access("127.0.0.1", port, **(access or {})))
         server.start()
         try:
             yield Site(server, llm, f"http://127.0.0.1:{port}")

@@ -1,9 +1,10 @@
 // HTTP calls to the server. Each failure is an Error whose message can be shown as it is.
+import { request as fetchFrom } from "source";
 
 async function call(method, path, body) {
   let reply;
   try {
-    reply = await fetch(path, {
+    reply = await fetchFrom(path, {
       method,
       cache: "no-store",
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
@@ -34,6 +35,8 @@ export const getState = () => json("GET", "/api/state");
 export const getPass = (passId) => json("GET", `/api/passes/${passId}`);
 export const getWhy = (reqId, passId) =>
   json("GET", `/api/why?request=${encodeURIComponent(reqId)}${passId === null ? "" : `&pass=${passId}`}`);
+export const getRecording = () => json("GET", "/api/trace/recording");
+export const getTraceIndex = () => json("GET", "/api/trace/index");
 export const getSamples = async () => (await json("GET", "/api/samples")).samples;
 export const postRequest = (request) => json("POST", "/api/requests", request);
 export const postControl = (action, passes = 1) => json("POST", "/api/control", { action, passes });
@@ -41,15 +44,22 @@ export const cancelRequest = (reqId) => call("DELETE", `/api/requests/${encodeUR
 
 /** The vocabulary as { tokens: Uint8Array[], special: number[] }. It never changes: the browser may keep it. */
 export async function getVocab() {
-  const reply = await fetch("/api/vocab");
+  const reply = await fetchFrom("/api/vocab");
   if (!reply.ok) throw new Error(await wordsOf(reply));
   return globalThis.MessagePack.decode(new Uint8Array(await reply.arrayBuffer()));
+}
+
+/** The bytes of one block of the trace, as trace_block reads them. It never changes: the browser may keep it. */
+export async function getTraceBlock(number) {
+  const reply = await fetchFrom(`/api/trace/blocks/${number}`);
+  if (!reply.ok) throw new Error(await wordsOf(reply));
+  return new Uint8Array(await reply.arrayBuffer());
 }
 
 /** null while the engine is well, else why it is not, in words. */
 export async function whyUnhealthy() {
   try {
-    const reply = await fetch("/health", { cache: "no-store" });
+    const reply = await fetchFrom("/health", { cache: "no-store" });
     return reply.ok ? null : await wordsOf(reply);
   } catch {
     return null; // the socket tells when the server is gone

@@ -7,7 +7,7 @@ const LABELS = ["query_start_loc", "row", "token", "position", "slot", "logits"]
 export const columnWidth = (theme) => Math.round(theme.px * 4);
 export const gutterWidth = (theme) => Math.round(theme.px * 9.3);
 
-/** Paint the tokens that can be seen. `view` has left (the scroll in px), theme, hover and glyph(id). */
+/** Paint the tokens that can be seen. `view` has left (the scroll in px), theme, blockSize, hover and glyph(id). */
 export function drawAxis(canvas, axis, view) {
   const fit = fitCanvas(canvas);
   if (!fit) return;
@@ -55,7 +55,7 @@ function drawToken(pen, axis, token) {
   const { context, theme, hover } = pen;
   const [x, row, middle] = [xOf(pen, token), axis.rows[token], xOf(pen, token) + pen.column / 2];
   const lit = hover.token === token;
-  if (lit || (hover.token === null && hover.row === row)) {
+  if (lit || (hover.token === null && hover.lights(row, axis.reqIds[row]))) {
     context.fillStyle = theme.colours.mark;
     context.fillRect(x, pen.line, pen.column, pen.height - pen.line);
   }
@@ -68,7 +68,12 @@ function drawToken(pen, axis, token) {
   }
   write(pen, pen.glyph(axis.ids[token]), middle, 2, { align: "center" });
   write(pen, axis.positions[token], middle, 3, { align: "center", colour: "quiet" });
-  write(pen, axis.slots[token], middle, 4, { align: "center", colour: "quiet" });
+  const inBlock = Math.floor(axis.slots[token] / pen.blockSize) === hover.block;
+  if (inBlock) {
+    context.fillStyle = theme.colours.ink;
+    context.fillRect(x + 1, 4 * pen.line + 1, pen.column - 2, pen.line - 2);
+  }
+  write(pen, axis.slots[token], middle, 4, { align: "center", colour: inBlock ? "panel" : "quiet", bold: inBlock });
   if (axis.logits.has(token)) drawLogit(pen, x, axis.logits.get(token), axis.discard[row]);
 }
 
@@ -130,7 +135,7 @@ export function drawOverview(canvas, axis, { theme, hover, left, seen }) {
     context.fillStyle = theme.colours[step === "D" ? "decode-soft" : "prefill-soft"];
     context.fillRect(x, 3, right - x, height - 6);
     if (axis.discard[row]) hatch(context, x, height - 8, right - x, 5, theme.colours.discarded);
-    if (hover.row === row) {
+    if (hover.lights(row, axis.reqIds[row])) {
       context.fillStyle = theme.colours.ink;
       context.fillRect(x, height - 5, right - x, 2);
     }

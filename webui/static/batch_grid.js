@@ -6,9 +6,12 @@ import { Ghosts } from "ghosts";
 import { hover } from "hover";
 import { drawLegend } from "legend";
 import { factsOf, stepOf } from "row_states";
+import { selection } from "selection";
+import { lookOf } from "tints";
 
 const FLAG_MS = 600; // how long a row's state stays while passes rush by
 const SLIDE_MS = 380;
+const FRESH = 8; // passes of which one frame shows what happened
 const COLUMNS = ["num", "", "", "num", "num", "num", "num", "", ""];
 
 /** Draws the store's rows; `picked(row)` is called with the row that is clicked. */
@@ -23,9 +26,14 @@ export class BatchGrid {
     this.drawn = new Map(); // by request id: the row where it was drawn last
     this.body.addEventListener("pointerover", (event) => this.#point(this.#rowAt(event)));
     this.body.addEventListener("pointerleave", () => hover.set());
-    this.body.addEventListener("click", (event) => picked(this.#rowAt(event)));
+    this.body.addEventListener("click", (event) => {
+      const row = this.#rowAt(event);
+      if (this.lines[row].reqId !== null) selection.toggle(this.lines[row].reqId);
+      picked(row);
+    });
     $("batch-scroll").addEventListener("scroll", () => this.#cells());
     hover.onChange(() => this.#light());
+    selection.onChange(() => this.#light());
   }
 
   /** Choose the occupied row before or after the one that is lit. */
@@ -67,11 +75,13 @@ export class BatchGrid {
   /** The exact states of the shown pass when it stands still; while passes rush by, flags that decay. */
   #statesToShow() {
     const states = this.store.states();
-    const still = this.store.paused || !this.store.live || this.store.phase !== null;
+    const { still } = this.store;
     const byId = new Map(Array.from(states.rows.values(), (state) => [state.reqId, state]));
     const left = new Map(states.left.map((gone) => [gone.row, gone]));
     const now = performance.now();
-    for (const kept of this.#fresh()) {
+    const fresh = this.seen === undefined ? [] : this.store.passesSince(this.seen);
+    this.seen = this.store.state.pass_id;
+    for (const kept of fresh.slice(-FRESH)) {
       for (const state of kept.states.rows.values()) {
         if (state.kind !== "updated") this.flags.set(state.reqId, { state, until: now + FLAG_MS });
       }
@@ -88,23 +98,13 @@ export class BatchGrid {
     return { byId, left };
   }
 
-  /** The passes that came since the last drawing, when the latest is shown. */
-  #fresh() {
-    const seen = this.seen;
-    this.seen = this.store.state.pass_id;
-    if (seen === undefined || !this.store.live || seen === this.seen) return [];
-    return this.store
-      .passes()
-      .slice(-8)
-      .filter((kept) => kept.record.pass_id > seen);
-  }
-
   #fill(line, row, state, gone) {
     const reqId = row?.req_id ?? null;
     const kind = row ? (state?.kind ?? "held") : gone ? "left" : null;
     line.reqId = reqId;
     setAttr(line.tr, "data-empty", row ? null : "");
     setAttr(line.tr, "data-kind", kind);
+    showLook(line.look, reqId);
     const words = kind === null ? "" : stateWords(kind, state, line.row);
     setText(line.state, words);
     setAttr(
@@ -138,7 +138,7 @@ export class BatchGrid {
 
   /** The light stays on a request, wherever its row goes. */
   #follow() {
-    if (hover.reqId === null || hover.token !== null) return;
+    if (hover.reqId === null || hover.token !== null || hover.block !== null) return;
     const row = this.rows.findIndex((held) => held?.req_id === hover.reqId);
     hover.set({ row: row < 0 ? null : row, reqId: hover.reqId });
   }
@@ -180,13 +180,18 @@ export class BatchGrid {
   #count(left) {
     const held = this.rows.filter(Boolean).length;
     const gone = left.map(({ reqId }) => reqId).filter(Boolean);
-    setText($("batch-count"), `${held} of ${this.rows.length} rows${gone.length ? `, left: ${gone.join(" ")}` : ""}`);
+    const swaps = (factsOf(this.store.record(), "reorder").moved ?? []).map(([a, b]) => `${a}⇄${b}`);
+    const parts = [`${held} of ${this.rows.length} rows`];
+    if (gone.length) parts.push(`left: ${gone.join(" ")}`);
+    if (swaps.length) parts.push(`reorder swaps ${swaps.join(" ")}`);
+    setText($("batch-count"), parts.join(", "));
   }
 
   #light() {
     for (const line of this.lines) {
-      const lit = line.row === hover.row;
+      const lit = hover.lights(line.row, line.reqId);
       line.tr.classList.toggle("lit", lit);
+      setAttr(line.tr, "data-chosen", line.reqId !== null && line.reqId === selection.reqId ? "" : null);
       showBlocks(line.blocks, line.runs, lit ? hover.block : null);
     }
   }
@@ -197,10 +202,12 @@ export class BatchGrid {
     const step = cells[2].appendChild(el("span", { class: "step" }));
     const id = cells[2].appendChild(el("span"));
     const canvas = cells[7].appendChild(el("canvas", { "aria-hidden": "true" }));
-    cells[0].textContent = row;
+    const look = el("span", { class: "look", hidden: "" });
+    cells[0].append(look, row);
     return {
       row,
       tr: el("tr", { "data-row": row }, ...cells),
+      look,
       state,
       step,
       id,
@@ -228,5 +235,17 @@ export class BatchGrid {
 
 function stateWords(kind, state, row) {
   if (state?.from === null || state?.from === undefined) return kind;
-  return `${kind === "swapped" ? "swap" : kind} ${state.from}→${row}`;
+  if (kind === "swapped") return `swap ${state.from}→${row}`;
+  return state.swapped ? `${kind} ⇄${state.from}→${row}` : `${kind} ${state.from}→${row}`;
+}
+
+/** The mark by which a request's blocks are known on the KV map. */
+function showLook(mark, reqId) {
+  if (mark.reqId === reqId) return;
+  mark.reqId = reqId;
+  mark.hidden = reqId === null;
+  if (reqId === null) return;
+  const { tint, pattern } = lookOf(reqId);
+  setAttr(mark, "data-tint", tint);
+  setAttr(mark, "data-pattern", pattern);
 }

@@ -1,5 +1,5 @@
 // The hand-off between execute_model and sample_tokens: what is parked, what sampling gave, what was discarded.
-import { $, el, resize, setAttr, setText } from "dom";
+import { $, el, fillTable, resize, setAttr, setText } from "dom";
 import { hover } from "hover";
 import { factsOf } from "row_states";
 
@@ -8,6 +8,7 @@ export class Handoff {
   constructor(store, vocab) {
     Object.assign(this, { store, vocab });
     this.body = $("handoff").tBodies[0];
+    this.masks = $("handoff-masks");
     this.body.addEventListener("pointerover", (event) => this.#point(event.target.closest("tr")));
     this.body.addEventListener("pointerleave", () => hover.set());
     hover.onChange(() => this.#light());
@@ -23,7 +24,31 @@ export class Handoff {
     setAttr($("handoff-state"), "data-state", parked ? "parked" : "ready");
     setText($("handoff-line"), this.#line(record, parks, sampled, kept));
     this.#rows(parks, factsOf(record, "prepare_inputs"), sampled, kept);
+    this.#masks(parks, factsOf(record, "grammar_bitmask"), factsOf(record, "sample_tokens"));
     this.#light();
+  }
+
+  /** The grammars' masks in the scheduler's order, each with its row: how many tokens it allows, and the likeliest. */
+  #masks(parks, bitmask, samples) {
+    const reqIds = bitmask.structured_output_request_ids ?? [];
+    this.masks.hidden = !reqIds.length;
+    const vocabSize = parks.logits_shape?.[1];
+    const lines = reqIds.map((reqId) => {
+      const row = parks.req_ids?.indexOf(reqId);
+      const at = samples.masked_rows?.indexOf(row) ?? -1;
+      const likeliest = (candidates) => candidates?.[at]?.map((candidate) => this.#candidate(candidate)).join("  ") ?? "";
+      return [
+        row,
+        `${bitmask.num_allowed_tokens?.[reqId]} of ${vocabSize}`,
+        likeliest(samples.candidates_before),
+        likeliest(samples.candidates_after),
+      ];
+    });
+    fillTable(this.masks.tBodies[0], lines);
+  }
+
+  #candidate([id, logit]) {
+    return `${this.vocab.glyph(id)} ${logit.toFixed(1)}`;
   }
 
   #line(record, parks, sampled, kept) {
@@ -64,6 +89,8 @@ export class Handoff {
   }
 
   #light() {
-    Array.from(this.body.rows, (line, row) => line.classList.toggle("lit", row === hover.row));
+    Array.from(this.body.rows, (line, row) =>
+      line.classList.toggle("lit", hover.lights(row, line.cells[1].textContent)),
+    );
   }
 }

@@ -5,18 +5,27 @@ import { Chips } from "chips";
 import { Detail } from "detail";
 import { $, setText } from "dom";
 import { Handoff } from "handoff";
+import { hover } from "hover";
 import { bindKeys } from "keys";
+import { KvMap } from "kv_map";
 import { Net } from "net";
 import { Prompts } from "prompts";
+import { watchRecording } from "recording";
+import { Replay } from "replay";
+import { ReplayTransport } from "replay_transport";
 import { Requests } from "requests";
+import { selection } from "selection";
 import { Store } from "store";
 import { Theme } from "theme";
 import { TokenAxis } from "token_axis";
 import { Transport } from "transport";
 import { Vocab } from "vocab";
+import { Why } from "why";
+import { WhyPanel } from "why_panel";
 
 const RETRY_MS = 2000;
 const TICK_MS = 500; // the pass rate is looked at this often at least
+const FADE_MS = 80; // what fades is drawn anew this often
 
 async function load() {
   for (;;) {
@@ -35,14 +44,27 @@ class Page {
   constructor({ config, vocab }) {
     this.store = new Store(config.max_num_seqs);
     this.theme = new Theme(() => this.changed());
-    this.transport = new Transport(this.store, () => this.changed());
+    this.transport = config.replay
+      ? new ReplayTransport(this.store, () => this.changed(), config, () => this.net)
+      : new Transport(this.store, () => this.changed());
     this.chips = new Chips(config.phases, (name) => this.showPhase(name));
     this.axis = new TokenAxis(this.store, this.theme, vocab, config.block_size);
     this.grid = new BatchGrid(this.store, this.theme, config.block_size, (row) => this.axis.showRow(row));
-    this.requests = new Requests(this.store, vocab);
-    this.views = [this.requests, this.axis, new Handoff(this.store, vocab), new Detail(this.store)];
-    this.net = new Net(this.store, (link) => this.transport.setLink(link));
-    new Prompts();
+    this.kvMap = new KvMap(this.store, this.theme, vocab, config);
+    this.views = [
+      new Requests(this.store, vocab, new Why(config.why)),
+      this.axis,
+      new Handoff(this.store, vocab),
+      new WhyPanel(this.store),
+      new Detail(this.store),
+    ];
+    this.net = new (config.replay ? Replay : Net)(this.store, (link) => this.transport.setLink(link));
+    if (config.replay) {
+      $("prompt-form").parentElement.remove();
+    } else {
+      new Prompts();
+      watchRecording();
+    }
     this.#keys();
     setText($("model"), config.model);
   }
@@ -55,7 +77,7 @@ class Page {
       requestAnimationFrame(frame);
       this.net.drain();
       if (this.dirty || this.store.version !== this.drawn) this.#render();
-      else if (this.fading) this.fading = this.grid.render();
+      else if (this.fading.length && performance.now() - this.fadedAt > FADE_MS) this.#fade(this.fading);
     };
     frame();
   }
@@ -73,20 +95,26 @@ class Page {
     [this.drawn, this.dirty] = [this.store.version, false];
     this.transport.render(shown);
     this.chips.render(shown?.record, this.store.phase);
-    this.fading = this.grid.render();
+    this.#fade([this.grid, this.kvMap]);
     for (const view of this.views) view.render();
     this.#summary(shown);
   }
 
+  /** Draw views that say whether something in them still has to fade; those are drawn again when nothing new comes. */
+  #fade(views) {
+    this.fadedAt = performance.now();
+    this.fading = views.filter((view) => view.render());
+  }
+
   /** Tell screen readers about the pass when it stands still. */
   #summary(shown) {
-    if (!shown || !(this.store.paused || !this.store.live)) return;
-    const texts = ["batch-count", "axis-count", "handoff-line"].map((id) => $(id).textContent);
+    if (!shown || !(this.store.frozen || this.store.paused || !this.store.live)) return;
+    const texts = ["batch-count", "axis-count", "kv-count", "handoff-line"].map((id) => $(id).textContent);
     setText($("summary"), [`Pass ${shown.record.pass_id}`, ...texts].join(". "));
   }
 
   #keys() {
-    const { transport, theme, grid, axis, store, chips } = this;
+    const { transport, theme, grid, axis, store, chips, kvMap } = this;
     const help = () => ($("keys").open ? $("keys").close() : $("keys").showModal());
     $("help").addEventListener("click", help);
     bindKeys({
@@ -99,6 +127,8 @@ class Page {
       phase: (by) => this.showPhase(chips.neighbour(store.phase, by)),
       wholePass: () => this.showPhase(null),
       row: (by) => grid.chooseRow(by),
+      why: () => selection.toggle(hover.reqId ?? hover.owners[0] ?? null),
+      kvMap: () => kvMap.toggle(),
       token: (by) => axis.chooseToken(by),
       theme: () => theme.nextTheme(),
       type: () => theme.toggleType(),
@@ -141,6 +171,9 @@ function model(store) {
         rows: copy(store.rows()),
         states: Array.from(states.rows, ([row, state]) => ({ row, ...state })),
         left: copy(states.left),
+        blocks: Object.fromEntries(copy(store.pool().blocks)),
+        held: Object.fromEntries(copy(store.pool().held)),
+        moments: Object.fromEntries(store.moments()),
         passes: store.passes().length,
       };
     },

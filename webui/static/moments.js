@@ -7,7 +7,7 @@ export const MOMENTS = {
   H: { does: "hit", means: "found in the prefix cache", colour: "sampled" },
   R: { does: "resumed", means: "given to a request that came back", colour: "prefill" },
   P: { does: "preempted", means: "given up with all others of its request", colour: "decode" },
-  "−": { does: "freed", means: "given back by its last holder", colour: "computed" },
+  "-": { does: "freed", means: "given back by its last holder", colour: "computed" },
   "+": { does: "taken", means: "newly allocated", colour: "prefill" },
 };
 const ORDER = Object.keys(MOMENTS);
@@ -22,16 +22,16 @@ export function blockMoments(record, blocksOf) {
   for (const ids of Object.values(hits)) note("H", ids);
   for (const reqId of schedule.preempted_req_ids ?? []) note("P", blocksOf(reqId));
   for (const { reqId, ids, resumed } of takenBy(schedule)) {
-    const hit = new Set(hits[reqId]);
+    const hit = new Set(Object.hasOwn(hits, reqId) ? hits[reqId] : []);
     note(
       "+",
       ids.filter((blockId) => !hit.has(blockId)),
     );
     if (resumed) note("R", ids);
   }
-  for (const { blocks = [] } of record.phases) {
+  for (const { phase, blocks = [] } of record.phases) {
     note(
-      "−",
+      phase === "schedule" ? "P" : "-", // the scheduler takes blocks away only by preempting
       blocks.filter(([, refCnt]) => refCnt === 0).map(([blockId]) => blockId),
     );
   }
@@ -54,7 +54,7 @@ function lettersOf(seen) {
   for (const [letter, ids] of seen) {
     for (const blockId of ids) {
       const before = letters.get(blockId) ?? "";
-      const said = letter === "+" ? /[ER]/.test(before) : letter === "−" && before.includes("P");
+      const said = letter === "+" ? /[ER]/.test(before) : letter === "-" && before.includes("P");
       if (!said) letters.set(blockId, before + letter);
     }
   }

@@ -1,10 +1,13 @@
 // The KV blocks at one moment: { blocks: Map id -> [ref_cnt, cached], held: Map request id -> its block ids in order }.
 
 /** A copy of what the folded state knows. The lists in it are replaced, never changed, so they can be shared. */
-export function poolOf(state) {
+export const poolOf = (state) => clonePool(livePool(state));
+
+/** The same without a copy of the blocks: for a look at once. */
+export function livePool({ blocks, requests }) {
   const held = new Map();
-  for (const [reqId, { block_ids: ids }] of state.requests) if (ids?.length) held.set(reqId, ids);
-  return { blocks: new Map(state.blocks), held };
+  for (const [reqId, { block_ids: ids }] of requests) if (ids?.length) held.set(reqId, ids);
+  return { blocks, held };
 }
 
 export const clonePool = ({ blocks, held }) => ({ blocks: new Map(blocks), held: new Map(held) });

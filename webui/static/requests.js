@@ -3,17 +3,24 @@ import { cancelRequest } from "api";
 import { $, el, setAttr, setText } from "dom";
 import { hover } from "hover";
 import { factsOf } from "row_states";
-import { whySentence } from "why";
+import { selection } from "selection";
+import { lookOf } from "tints";
 
-const STATUS = { WAITING: "waiting", RUNNING: "running", PREEMPTED: "preempted" };
+const STATUS = {
+  WAITING: "waiting",
+  WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: "grammar",
+  RUNNING: "running",
+  PREEMPTED: "preempted",
+};
 
 /** The list of requests, newest first. It always shows the present, also while an older pass is looked at. */
 export class Requests {
-  constructor(store, vocab) {
-    this.store = store;
-    this.vocab = vocab;
+  constructor(store, vocab, why) {
+    Object.assign(this, { store, vocab, why });
     this.cards = new Map();
+    this.lit = [];
     hover.onChange(() => this.#light());
+    selection.onChange(() => this.#mark());
     $("requests").addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -46,10 +53,13 @@ export class Requests {
     card.text = document.createTextNode("");
     card.output.append(el("div", { class: "text" }, card.text)); // its last lines show, without a look at its height
     card.error.hidden = true;
-    const head = el("div", { class: "head" }, id, card.counts, card.status, cancel);
+    const { tint, pattern } = lookOf(reqId);
+    const look = el("span", { class: "look", "data-tint": tint, "data-pattern": pattern });
+    const head = el("div", { class: "head" }, look, id, card.counts, card.status, cancel);
     card.node.append(head, card.prompt, card.output, card.why, card.error);
     setText(card.prompt, this.vocab.text(request.prompt_token_ids ?? []));
     id.addEventListener("click", () => setAttr(id, "aria-expanded", card.node.classList.toggle("open")));
+    card.node.addEventListener("click", (event) => this.#choose(event, card, reqId));
     cancel.addEventListener("click", () => this.#cancel(reqId, card));
     card.node.addEventListener("pointerenter", () => hover.set({ reqId, row: this.#rowOf(reqId) }));
     card.node.addEventListener("pointerleave", () => hover.set());
@@ -68,7 +78,7 @@ export class Requests {
     );
     setAttr(card.node, "data-ended", ended ? "" : null);
     card.cancel.hidden = Boolean(ended);
-    const sentence = ended ? "" : whySentence(why);
+    const sentence = ended || !why || why[0] === "scheduled" ? "" : this.why.sentence(...why);
     setText(card.why, sentence);
     card.why.hidden = !sentence;
   }
@@ -84,6 +94,13 @@ export class Requests {
     const text = card.stream.push(ids.slice(card.seen));
     card.seen = ids.length;
     card.text.appendData(text);
+  }
+
+  /** A click chooses the request, one on its name also while it is chosen; else a second one lets it go. */
+  #choose({ target }, card, reqId) {
+    if (target === card.cancel) return;
+    if (target === card.id) selection.choose(reqId);
+    else selection.toggle(reqId);
   }
 
   async #cancel(reqId, card) {
@@ -112,6 +129,7 @@ export class Requests {
   #drop(reqId) {
     this.cards.get(reqId).node.remove();
     this.cards.delete(reqId);
+    if (selection.reqId === reqId && !this.store.state.requests.has(reqId)) selection.choose(null);
   }
 
   #rowOf(reqId) {
@@ -120,8 +138,13 @@ export class Requests {
   }
 
   #light() {
-    this.lit?.node.classList.remove("lit");
-    this.lit = this.cards.get(hover.reqId);
-    this.lit?.node.classList.add("lit");
+    for (const card of this.lit) card.node.classList.remove("lit");
+    const reqIds = hover.owners.length ? hover.owners : [hover.reqId];
+    this.lit = reqIds.flatMap((reqId) => this.cards.get(reqId) ?? []);
+    for (const card of this.lit) card.node.classList.add("lit");
+  }
+
+  #mark() {
+    for (const [reqId, card] of this.cards) setAttr(card.node, "data-chosen", reqId === selection.reqId ? "" : null);
   }
 }

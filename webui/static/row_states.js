@@ -3,7 +3,7 @@
 /**
  * Return { rows, left }. rows is a Map from row to { kind, from, reqId }: kind is "new", "resumed", "back", "moved",
  * "swapped", "updated", or "held" where the record hasn't come to it; from is the row it had before, if it has another
- * now. left lists { row, reqId, why }. `before` holds the rows before the pass, or null where they are not known.
+ * now, and swapped tells that reorder put it there. left lists { row, reqId, why }. `before` holds the rows before the pass, or null where they are not known.
  */
 export function rowStates(record, before, maxNumSeqs) {
   const shadow = Array.from({ length: maxNumSeqs }, (_, row) => holder(before, row));
@@ -57,7 +57,8 @@ function stateOf(held, row, schedule, updated) {
   if (held.added) {
     const resumed = schedule.scheduled_cached_reqs?.resumed_req_ids?.includes(held.reqId);
     const fresh = schedule.scheduled_new_reqs?.some((request) => request.req_id === held.reqId);
-    return { kind: resumed ? "resumed" : fresh === false ? "back" : "new", from };
+    const kind = resumed ? "resumed" : fresh === false ? "back" : "new";
+    return held.by === "swapped" ? { kind, from, swapped: true } : { kind, from };
   }
   if (from !== null) return { kind: held.by ?? "moved", from };
   return { kind: updated ? "updated" : "held", from: null };

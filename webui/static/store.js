@@ -1,12 +1,11 @@
 // The page's model: the folded state, the last passes, and which pass and phase is shown.
 import { applyChange, fold, newState } from "fold";
 import { blockMoments } from "moments";
-import { clonePool, foldPool, poolOf, poolPart } from "pool";
+import { clonePool, foldPool, livePool, poolOf, poolPart } from "pool";
 import { rowStates } from "row_states";
 
 const SEGMENT = 40; // passes between two keyframes
 const SEGMENTS = 6; // segments kept: about the last 200 passes
-const FRESH = 8; // passes of which one frame shows what happened
 
 /**
  * Holds everything that the views draw. A segment is { before, passes }: rows and KV blocks before its first pass. Where
@@ -15,6 +14,7 @@ const FRESH = 8; // passes of which one frame shows what happened
 export class Store {
   constructor(maxNumSeqs) {
     this.maxNumSeqs = maxNumSeqs;
+    this.frozen = false; // a recorded run: no pass comes by itself
     this.reset(newState(maxNumSeqs), null);
   }
 
@@ -23,6 +23,7 @@ export class Store {
     this.state = state;
     this.parked = null; // pass id of the shown pass, null for the latest
     this.phase = null; // the phase up to which the shown pass is folded, null for its end
+    this.rebuilt = null;
     this.segments = record ? [{ before: null, after: keyframe(state), passes: [this.#kept(record, null)] }] : [];
     this.version = (this.version ?? 0) + 1;
   }
@@ -48,11 +49,11 @@ export class Store {
     return this.segments.flatMap((segment) => segment.passes);
   }
 
-  /** The last passes that came after pass `passId`, when the latest is shown. */
+  /** The passes that came after pass `passId`, two segments back at most, when the latest is shown. */
   passesSince(passId) {
     if (!this.live || passId === this.state.pass_id) return [];
     const last = this.segments.slice(-2).flatMap((segment) => segment.passes);
-    return last.slice(-FRESH).filter((kept) => kept.record.pass_id > passId);
+    return last.filter((kept) => kept.record.pass_id > passId);
   }
 
   /** The pass that is shown, or null before the first. */
@@ -75,7 +76,7 @@ export class Store {
   pool() {
     const inside = this.#inside();
     if (inside) return inside.pool;
-    if (this.latest?.version !== this.version) this.latest = { version: this.version, pool: poolOf(this.state) };
+    if (this.latest?.version !== this.version) this.latest = { version: this.version, pool: livePool(this.state) };
     return this.latest.pool;
   }
 
@@ -86,7 +87,7 @@ export class Store {
 
   /** Whether what is shown stands still, so that it is shown exactly. */
   get still() {
-    return this.paused || !this.live || this.phase !== null;
+    return this.frozen || this.paused || !this.live || this.phase !== null;
   }
 
   /** The shown pass up to the shown phase. */

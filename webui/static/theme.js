@@ -1,5 +1,6 @@
 // Light, dark or the system's choice; large type; and the colours that the canvases draw with.
 import { $, setAttr, setText } from "dom";
+import { remember, remembered } from "remember";
 
 const THEMES = ["auto", "light", "dark"];
 const NAMES = [
@@ -17,23 +18,12 @@ const NAMES = [
   "decode-soft",
   "mark",
   "accent",
+  "on-accent",
+  "cached",
+  ...[0, 1, 2, 3, 4, 5].flatMap((i) => [`tint-${i}`, `strong-${i}`]),
 ];
-const remembered = (key) => {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
-};
-const remember = (key, value) => {
-  try {
-    localStorage.setItem(key, value);
-  } catch {
-    /* private windows forget */
-  }
-};
 
-/** Owns the look. `colours` maps the names of base.css to values; `px` is the size of 1rem; both change on toggles. */
+/** Owns the look. `colours` maps the names of base.css and kv.css to values; `px` is the size of 1rem; both change on toggles. */
 export class Theme {
   constructor(onChange) {
     this.onChange = onChange;

@@ -2,6 +2,8 @@
 
 const TINTS = 6;
 const PATTERNS = 3; // plain, lines, dots
+const PATTERNED = 8; // px a cell, from which on it has a pattern
+export const NUMBERED = 13; // ... and from which on it holds text
 
 /** { tint, pattern } of a request: by its number where its id ends in one, so that neighbours differ. */
 export function lookOf(reqId) {
@@ -17,13 +19,13 @@ function hash(text) {
 
 /** What fills a request's blocks on a canvas; made once a colour set. */
 export class Paints {
-  /** The fill of a request in cells of a size; patterns are left out where they would blur. */
+  /** The fill of a request in cells of `size` px: patterns where they don't blur, pale ones where text goes over them. */
   of(reqId, context, theme, size) {
     if (this.panel !== theme.colours.panel) [this.panel, this.made] = [theme.colours.panel, new Map()];
     const { tint, pattern } = lookOf(reqId);
-    const colour = theme.colours[`tint-${tint}`];
-    if (pattern === 0 || size < 9) return colour;
-    const key = `${tint} ${pattern}`;
+    const colour = theme.colours[`${size < NUMBERED ? "strong" : "tint"}-${tint}`];
+    if (pattern === 0 || size < PATTERNED) return colour;
+    const key = `${colour} ${pattern}`;
     if (!this.made.has(key)) this.made.set(key, context.createPattern(tile(colour, pattern, theme), "repeat"));
     return this.made.get(key);
   }

@@ -94,7 +94,8 @@ export class TokenAxis {
   #draw() {
     const width = this.scroll.clientWidth;
     $("axis").style.width = `${width}px`;
-    const view = { left: this.scroll.scrollLeft, theme: this.theme, hover, glyph: (id) => this.vocab.glyph(id) };
+    const { theme, blockSize } = this;
+    const view = { left: this.scroll.scrollLeft, theme, blockSize, hover, glyph: (id) => this.vocab.glyph(id) };
     drawAxis($("axis"), this.axis, view);
     drawOverview($("axis-overview"), this.axis, { ...view, seen: width - gutterWidth(this.theme) });
   }

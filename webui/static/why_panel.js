@@ -29,7 +29,7 @@ export class WhyPanel {
 
   #rest() {
     this.reqId = this.asked = this.answered = null;
-    this.#show("", "click a request or a row", "");
+    this.#show("click a request or row", "", "");
   }
 
   #begin(reqId) {

@@ -1,0 +1,4 @@
+"""What the tests of real clients share."""
+
+KEY = "sesame"
+MODEL = "smollm2"

@@ -1,0 +1,168 @@
+"""A recorded run in Chromium: replayed by a server, and as one exported page with the network off."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from helpers.page import Served, table, until, within
+from helpers.recorded import decoded, run, write
+
+from batchscope.cli import main
+from tracer.explain import explain
+from tracer.fold import fold, new_state
+from tracer.schema import PassRecord
+from tracer.trace_reader import TraceReader
+
+pytestmark = pytest.mark.browser
+
+# Fold every block of the trace from the first on, and each block's keyframe on its own.
+FOLD_BLOCKS = """async () => {
+  const { fold, newState } = await import("fold");
+  const { getTraceBlock, getTraceIndex } = await import("api");
+  const { readBlock, stateOf } = await import("trace_block");
+  const plain = (state) => JSON.stringify({ ...state, requests: Object.fromEntries(state.requests),
+                                            blocks: Object.fromEntries(state.blocks) });
+  const { blocks } = await getTraceIndex();
+  const [after, keyframes, ended] = [[], [], new Map()];
+  const state = newState(__model.rows.length);
+  for (const number of blocks.keys()) {
+    const block = await readBlock(await getTraceBlock(number));
+    keyframes.push(plain(stateOf(block.keyframe, (other) => ended.get(other))));
+    ended.set(number, block.ended);
+    for (const entry of block.entries) after.push(plain(fold(state, entry)));
+  }
+  return { after, keyframes };
+}"""
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("trace") / "run.bscope")
+
+
+@pytest.fixture(scope="module")
+def served(trace):
+    command = [sys.executable, "-c", "import sys; from batchscope.cli import main; sys.exit(main())"]
+    process = subprocess.Popen([*command, "replay", str(trace), "--port", "0"], stdout=subprocess.PIPE, text=True)
+    server = Served.__new__(Served)
+    server.process, server.base = process, re.search(r"http://\S+", process.stdout.readline())[0]
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def exported(trace):
+    out = trace.with_name("run.html")
+    assert main(["export", str(trace), str(out)]) == 0
+    return out
+
+
+@pytest.fixture(params=["replayed", "exported"])
+def page(request, browser):
+    """The page of a replay, and the exported page opened from the disk; neither may log an error."""
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    page, errors, asked = context.new_page(), [], []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("request", lambda request: asked.append(request.url))
+    if request.param == "exported":
+        context.set_offline(True)
+        page.goto(request.getfixturevalue("exported").as_uri())
+    else:
+        page.goto(request.getfixturevalue("served").base)
+    until(page, "window.__model !== undefined && __model.passId >= 0")
+    yield page
+    if request.param == "exported":
+        assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert [text for text in errors if "409 (CONFLICT)" not in text] == []
+    context.close()
+
+
+def states_after():
+    """(entry, the state after it) of the whole run."""
+    state = new_state(len(run_rows()))
+    for entry in decoded(run()[0]):
+        yield entry, fold(state, entry)
+
+
+def run_rows():
+    return [None] * run()[1].max_num_seqs
+
+
+def plain(state):
+    return json.loads(json.dumps(state))
+
+
+def test_the_browser_folds_every_recorded_pass_as_python_does(page, trace):
+    folded = page.evaluate(FOLD_BLOCKS)
+    states = [plain(state) for _, state in states_after()]
+    assert len(folded["after"]) == len(states)
+    for got, expected in zip(folded["after"], states, strict=True):
+        assert json.loads(got) == expected, f"after entry {expected['seq']}"
+    reader = TraceReader(trace)
+    assert len(folded["keyframes"]) == len(reader.index) > 2
+    for number, got in enumerate(folded["keyframes"]):
+        assert json.loads(got) == plain(reader.state_before(number)), f"the keyframe of block {number}"
+
+
+def test_the_page_opens_at_the_last_pass_with_all_that_came_after_it(page):
+    *_, (_, last) = states_after()
+    until(page, "Object.values(__model.requests).every(request => request.prompt_token_ids.length)")
+    assert page.evaluate("__model.rows") == last["rows"]
+    assert page.evaluate("__model.requests") == plain(last["requests"])
+    assert page.evaluate("__model.finished") == last["finished"]
+    assert page.evaluate("__model.blocks") == plain(last["blocks"])
+    assert page.text_content("#pass") == str(last["pass_id"])
+    assert page.text_content("#link") == "recording"
+    assert page.is_disabled("#forward")
+    assert not page.is_visible("#pause")
+    assert page.query_selector("#prompt-form") is None
+
+
+def test_one_walks_back_and_forward_over_blocks_and_every_pass_is_exact(page):
+    rows = {e.pass_id: plain(state["rows"]) for e, state in states_after() if isinstance(e, PassRecord)}
+    last = max(rows)
+    seen = 0
+    for key, step, count in (("ArrowLeft", -1, 70), ("ArrowRight", 1, 40), ("ArrowLeft", -1, 3)):
+        for _ in range(count):
+            page.keyboard.press(key)
+            seen += step
+            until(page, f"__model.shown.passId === {last + seen}")
+            assert page.evaluate("__model.shown.rows") == rows[last + seen]
+    page.keyboard.press("l")
+    until(page, f"__model.shown.passId === {last}")
+
+
+def test_the_first_pass_can_be_reached_and_shown_phase_by_phase(page):
+    for _ in range(run_passes()):
+        page.keyboard.press("ArrowLeft")
+    until(page, "__model.shown.passId === 0")
+    assert page.is_disabled("#back")
+    page.click("[data-phase=add_requests]")
+    assert page.evaluate("__model.shown.phase") == "add_requests"
+    first = next(entry for entry in decoded(run()[0]) if isinstance(entry, PassRecord))
+    added = next(phase.facts["req_ids"] for phase in first.phases if phase.phase == "add_requests")
+    assert page.evaluate("__model.shown.rows.filter(Boolean).map(row => row.req_id)") == added
+    facts = next(phase.facts for phase in first.phases if phase.phase == "prepare_inputs")
+    page.keyboard.press("Escape")
+    within(lambda: [int(line[4]) for line in table(page, "#axis-table table")] == facts["positions"])
+
+
+def run_passes():
+    return sum(isinstance(entry, PassRecord) for entry in decoded(run()[0]))
+
+
+def test_why_is_answered_at_every_pass_as_the_engine_did(page, trace):
+    reader = TraceReader(trace)
+    ids = ["0", "7", "29", "extra-30", "extra-39", "nobody"]
+    for pass_id in (0, 5, run_passes() // 2, run_passes() - 1, run_passes() + 3):
+        for req_id in ids:
+            asked = f"import('api').then(({{ getWhy }}) => getWhy({req_id!r}, {pass_id}))"
+            assert page.evaluate(asked) == plain(explain(reader, req_id, pass_id)), (req_id, pass_id)
+
+
+def test_what_would_need_an_engine_says_that_there_is_none(page):
+    words = page.evaluate("import('api').then(({ cancelRequest }) => cancelRequest('0')).catch(error => error.message)")
+    assert "no engine runs" in words
