@@ -127,8 +127,8 @@ def _many(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
         )
     listed = list(prompts)
     if listed and all(isinstance(each, int) for each in listed):
-        return [listed]  # type: ignore[list-item]
-    return listed  # type: ignore[return-value]
+        return [listed]
+    return listed
 
 
 def _one_each(params: SamplingParams | Sequence[SamplingParams], count: int) -> list[SamplingParams]:
