@@ -38,7 +38,7 @@ class Constrained(Engine):
                     self.ended[output.request_id] = (output.finish_reason, output.error)
 
     def settle(self):
-        within(lambda: self.manager.seconds_until_settled() in (None, 0.0))
+        within(lambda: not any(each.structured_output_request.seconds_left for each in self.manager.blocked))
 
     def text(self, req_id):
         return bytes(self.tokens[req_id]).decode()

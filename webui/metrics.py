@@ -192,7 +192,7 @@ class Metrics(threading.Thread):
             reason = "stop"
         if reason == "abort":
             self._aborted[request_id] = time.monotonic()
-        else:
+        elif reason in self._success:
             self._success[reason].inc()
         for name, value in times.summary(now).items():
             self._histograms[name].observe(value)

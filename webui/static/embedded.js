@@ -11,7 +11,7 @@ export function embedded() {
   return async (path, { method = "GET" } = {}) => {
     opening ??= openTrace(bytesOf(holder));
     try {
-      return await answer(await opening, config, method, new URL(path, "http://trace"));
+      return await answer(await opening, config, method, new URL(path, "trace:///"));
     } catch (error) {
       return refuse(410, error.message);
     }
