@@ -76,7 +76,8 @@ def test_an_abort_while_compiling_ends_the_stream_at_once(monkeypatch):
 def test_offline_a_time_limit_ends_the_one_request(monkeypatch):
     release = hold(monkeypatch, "[0-9]{5}")
     llm = LLM(**SETTINGS)
-    llm.engine.core_client.core.scheduler.structured_output_manager.compile_limit_s = 0.2
+    manager = llm.engine.core_client.core.scheduler.structured_output_manager
+    manager.compile_limit_s, manager.load_limit_s = 0.2, 0.0
     slow, quick = llm.generate(["x", "x"], [ask(regex="[0-9]{5}"), ask(regex="[0-9]{4}")], use_tqdm=False)
     assert (slow.finish_reason, slow.error) == ("error", "structured_outputs.regex took more than 0.2 s to compile")
     assert quick.text.isdigit()

@@ -234,7 +234,7 @@ def test_an_abort_while_compiling_ends_the_request_and_nothing_else(monkeypatch)
 def test_a_grammar_that_takes_too_long_is_an_error_of_its_request(monkeypatch):
     release = hold(monkeypatch, DIGITS["regex"])
     engine = Constrained()
-    engine.manager.compile_limit_s = 0.05
+    engine.manager.compile_limit_s, engine.manager.load_limit_s = 0.05, 0.0
     engine.add("C", [6, 7, 8], 5, DIGITS)
     engine.add("A", [3, 4, 5], 60)
     engine.settle()

@@ -18,6 +18,7 @@ from engine.tokenizer import Tokenizer
 
 NUM_THREADS = 2  # one grammar that takes long doesn't hold up all others
 COMPILE_LIMIT_S = 10.0
+LOAD_LIMIT_S = 50.0
 KEPT_GRAMMARS = 64  # compiled ones, for requests that ask for the same
 
 
@@ -34,6 +35,7 @@ class StructuredOutputManager:
     def __init__(self, model_config: ModelConfig, compile_limit_s: float = COMPILE_LIMIT_S) -> None:
         self.requests: dict[str, Request] = {}  # live ones with a grammar or waiting for one
         self.compile_limit_s = compile_limit_s
+        self.load_limit_s = LOAD_LIMIT_S
         self.on_settled: Callable[[], None] = lambda: None  # called from any thread when a grammar is compiled or isn't
         self._model_config = model_config
         self._compiled: OrderedDict[bytes, Future[Grammar]] = OrderedDict()
@@ -44,7 +46,10 @@ class StructuredOutputManager:
         """Begin to compile the request's grammar."""
         structured = request.structured_output_request
         assert structured is not None
-        structured.start(self._compile(structured.params), self.compile_limit_s)
+        compiling = self._compile(structured.params)
+        assert self._backend is not None
+        loading = 0.0 if self._backend.done() else self.load_limit_s  # the first one waits for the vocabulary as well
+        structured.start(compiling, self.compile_limit_s + loading)
         self.requests[request.request_id] = request
 
     def remove(self, request: Request) -> None:
