@@ -201,9 +201,10 @@ def test_a_json_schema_holds_the_answer(site, kind):
     assert fits(answer["choices"][0]["message"]["content"])
 
 
-def test_an_invalid_schema_is_refused_and_the_next_request_runs(site):
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_invalid_schema_is_refused_and_the_next_request_runs(site, stream):
     bad = {"type": "json_schema", "json_schema": {"name": "w", "schema": {"type": "no such type"}}}
-    answer = chat(site, response_format=bad, max_tokens=5)
+    answer = chat(site, response_format=bad, max_tokens=5, stream=stream)
     assert answer.status_code == 400, answer.text
     assert chat(site, max_tokens=2).status_code == 200
 

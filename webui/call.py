@@ -1,8 +1,9 @@
 """One POST to the API: its prompts as live requests, and the answer that they become, streamed or whole."""
 
+import itertools
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from flask import Response, request
 
@@ -18,6 +19,7 @@ from webui.services import services
 from webui.sse import DONE, PING, event, stream_response
 
 PING_TICKS = round(0.5 / TICK)
+GRAMMAR_TICKS = round(2 / TICK)  # a stream begins after so many, whether or not its grammar is ready
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it; nginx's number for the same thing
 
@@ -33,6 +35,7 @@ class Call:
         self.ids = [call_id] if len(prompts) == 1 else [f"{call_id}-{i}" for i in range(len(prompts))]
         self.answer = answer
         self._n = params.n
+        self._constrained = params.structured_outputs is not None
         self._live = services().live
         self._metrics = services().metrics
         self.streams: list[RequestStream] = []
@@ -47,7 +50,7 @@ class Call:
         """Return the answer, which is complete unless it streams. Aborts what runs when the response ends."""
         gone = Disconnect(request.environ)
         try:
-            response = stream_response(self._events(gone)) if stream else self._whole(gone)
+            response = self._streamed(gone) if stream else self._whole(gone)
         except BaseException:
             self.release()
             raise
@@ -70,11 +73,23 @@ class Call:
                 self._metrics.stopped_by_string(request_id if self._n == 1 else f"{item[1].index}_{request_id}")
             yield item
 
-    def _events(self, gone: Disconnect) -> Iterator[bytes]:
+    def _streamed(self, gone: Disconnect) -> Response:
+        """Return the streaming answer. Raises ApiError where a grammar is refused before anything was sent."""
+        items, begun = self._outputs(gone), []
+        if self._constrained:
+            for item in itertools.islice(items, GRAMMAR_TICKS):
+                begun.append(item)
+                if item and item[1].finish_reason == "error":
+                    raise _failure(item[1])
+                if item:
+                    break
+        return stream_response(self._events(itertools.chain(begun, items)))
+
+    def _events(self, items: Iterable[tuple[int, RequestOutput] | None]) -> Iterator[bytes]:
         """Yield the events of a streamed answer, and comments while there are none."""
         quiet = 0
         try:
-            for item in self._outputs(gone):
+            for item in items:
                 quiet = 0 if item else quiet + 1
                 if item:
                     yield self.answer.chunk(*item)
