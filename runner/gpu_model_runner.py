@@ -46,6 +46,7 @@ class GPUModelRunner:
         self.device = device
         self.trace = trace
         self.requests: dict[str, CachedRequestState] = {}
+        self.prompt_logprobs_req_ids: set[str] = set()  # those whose prompts are still to be reported on
         self.execute_model_state: ExecuteModelState | None = None
         logits_processors = LogitsProcessors(config, device)
         self.sampler = Sampler(logits_processors)
@@ -161,6 +162,7 @@ class GPUModelRunner:
 
     def _remove_finished(self, scheduler_output: SchedulerOutput) -> None:
         """What has finished leaves both the batch and the runner's dictionary."""
+        self.prompt_logprobs_req_ids -= scheduler_output.finished_req_ids
         for req_id in scheduler_output.finished_req_ids:
             self.requests.pop(req_id, None)
         for req_id in scheduler_output.finished_req_ids:
@@ -192,6 +194,8 @@ class GPUModelRunner:
                 seed = int(self.seed_source.integers(1 << 62))
             self.requests[data.req_id] = CachedRequestState.from_new(data, seed)
             requests.append(self.requests[data.req_id])
+            if data.sampling_params.prompt_logprobs is not None:
+                self.prompt_logprobs_req_ids.add(data.req_id)
         return requests
 
     def _update_cached(self, scheduler_output: SchedulerOutput) -> list[CachedRequestState]:
@@ -322,13 +326,14 @@ class GPUModelRunner:
     def _prompt_logprobs(self, state: ExecuteModelState) -> dict[str, LogprobsLists]:
         """Let each row that wants log-probabilities of its prompt add this pass's; return those that are complete."""
         complete = {}
-        for row, req_id in enumerate(self.input_batch.req_ids):
-            request = self.requests[req_id]
-            if request.prompt_logprobs is not None:
-                start, end = self.query_start_loc.np[row : row + 2]
-                lists = prompt_logprobs.add_chunk(request, state.hidden_states[start:end], self.model.compute_logits)
-                if lists is not None:
-                    complete[req_id] = lists
+        for req_id in self.prompt_logprobs_req_ids & self.input_batch.req_id_to_index.keys():
+            row = self.input_batch.req_id_to_index[req_id]
+            start, end = self.query_start_loc.np[row : row + 2]
+            hidden_states = state.hidden_states[start:end]
+            lists = prompt_logprobs.add_chunk(self.requests[req_id], hidden_states, self.model.compute_logits)
+            if lists is not None:
+                complete[req_id] = lists
+        self.prompt_logprobs_req_ids -= complete.keys()
         return complete
 
     def _bookkeeping(

@@ -106,8 +106,14 @@ def test_recording_without_a_trace_and_a_model_that_fails_leave_no_file(tmp_path
     assert not path.exists()
 
 
-def wait_for_end(served):
-    within(lambda: all("finish_reason" in r for r in served.state()["requests"].values()), 60)
+def wait_for_end(served, count):
+    """Wait until so many requests are known and all have finished."""
+
+    def ended():
+        known = served.state()["requests"].values()
+        return len(known) == count and all("finish_reason" in request for request in known)
+
+    within(ended, 60)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -116,7 +122,7 @@ def test_a_served_run_is_recorded_whole_and_a_killed_one_to_its_last_block(tmp_p
     served = Served("--record", str(path))
     try:
         served.post("/api/requests", prompt="one two three", copies=20, max_tokens=40, ignore_eos=True)
-        wait_for_end(served)
+        wait_for_end(served, 20)
         within(lambda: served.get("/api/trace/index")["passes"] == served.state()["pass_id"] + 1)
         state = served.state()
         assert served.get("/api/trace/recording")["stopped"] is None

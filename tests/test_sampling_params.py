@@ -13,8 +13,8 @@ from engine.sampling_params import SamplingParams
     [
         ({"n": 0}, "n must be at least 1, got 0"),
         ({"n": 2, "temperature": 0}, "n must be 1 at temperature 0.0: all answers would be one, got 2"),
-        ({"temperature": -0.1}, "temperature must be 0 or more"),
-        ({"temperature": float("nan")}, "temperature must be 0 or more"),
+        ({"temperature": -0.1}, "temperature must be from 0 to"),
+        ({"temperature": float("nan")}, "temperature must be from 0 to"),
         ({"top_p": 0}, "top_p must be above 0 and at most 1, got 0"),
         ({"top_p": 1.1}, "top_p must be above 0"),
         ({"top_k": -2}, r"top_k must be -1 or 0 \(off\) or at least 1, got -2"),
