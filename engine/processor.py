@@ -41,6 +41,11 @@ class Processor:
         """Return the request, tokenized, with max_tokens cut to what can follow the prompt. Raises ValueError."""
         if type(priority) is not int or not -(2**63) <= priority < 2**63:
             raise ValueError(f"priority must be a 64-bit integer, got {priority!r}")
+        if priority and self._config.scheduler_config.scheduling_policy != "priority":
+            raise ValueError(
+                f"priority {priority} has no effect under the fcfs policy: leave it out, or serve with "
+                "--scheduling-policy priority"
+            )
         if not isinstance(cache_salt, str | None):
             raise ValueError("cache_salt must be a string")
         prompt_token_ids = self._tokenize(prompt)
@@ -84,6 +89,8 @@ class Processor:
         if not params.ignore_eos:  # a model may have more end tokens than the one
             more = [end for end in self._tokenizer.eos_token_ids if end != self._tokenizer.eos_token_id]
             stop_token_ids = list(dict.fromkeys([*stop_token_ids, *more]))
+        bad_words_token_ids = self._bad_words_token_ids(params.bad_words)
+        self._check_something_is_allowed(params, stop_token_ids, bad_words_token_ids)
         return msgspec.structs.replace(
             params,
             max_tokens=max_tokens,
@@ -91,8 +98,19 @@ class Processor:
             min_tokens=min(params.min_tokens, max_tokens),
             stop_token_ids=stop_token_ids,
             eos_token_id=self._tokenizer.eos_token_id,
-            bad_words_token_ids=self._bad_words_token_ids(params.bad_words),
+            bad_words_token_ids=bad_words_token_ids,
         )
+
+    def _check_something_is_allowed(
+        self, params: SamplingParams, stop_token_ids: list[int], bad_words: list[list[int]]
+    ) -> None:
+        if params.allowed_token_ids is None:
+            return
+        allowed = set(params.allowed_token_ids) - {word[0] for word in bad_words if len(word) == 1}
+        if params.min_tokens:
+            allowed -= {self._tokenizer.eos_token_id, *stop_token_ids}
+        if not allowed:
+            raise ValueError("allowed_token_ids: bad_words and min_tokens leave none of them: allow more")
 
     def _bad_words_token_ids(self, bad_words: list[str]) -> list[list[int]]:
         """Return the tokens of each word as it begins a text and, where those are others, as it follows a space."""

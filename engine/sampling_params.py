@@ -1,6 +1,5 @@
 """How a request is sampled and when it ends, under vLLM's names."""
 
-import math
 from typing import Any
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from engine.structured_outputs_params import StructuredOutputsParams
 
 MAX_STOPS, MAX_STOP_CHARS = 64, 1024  # every new text of the request is searched for each
+MAX_BIAS = 1_000_000
 MAX_TEMPERATURE = 1_000_000  # far above any use, and far below what float32 overflows at
 _SAMPLING_EPS = 1e-5  # below this temperature, sampling is greedy
 
@@ -95,7 +95,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         _check(-2 <= self.presence_penalty <= 2, "presence_penalty", "from -2 to 2", self.presence_penalty)
         _check(-2 <= self.frequency_penalty <= 2, "frequency_penalty", "from -2 to 2", self.frequency_penalty)
         repetition = self.repetition_penalty
-        _check(math.isfinite(repetition) and repetition > 0, "repetition_penalty", "above 0", repetition)
+        _check(0.001 <= repetition <= 1000, "repetition_penalty", "above 0, from 0.001 to 1000", repetition)
         _check(self.seed is None or -(2**63) <= self.seed < 2**63, "seed", "a 64-bit integer", self.seed)
 
     def _verify_length(self) -> None:
@@ -118,7 +118,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def _verify_token_lists(self) -> None:
         for token_id, bias in (self.logit_bias or {}).items():
-            _check(math.isfinite(bias), "logit_bias", f"finite for token {token_id}", bias)
+            _check(abs(bias) <= MAX_BIAS, "logit_bias", f"finite for token {token_id}, at most {MAX_BIAS}", bias)
         _check(self.allowed_token_ids != [], "allowed_token_ids", "left out or hold at least one id", "[]")
         _check(all(word.strip() for word in self.bad_words), "bad_words", "words that are not empty", self.bad_words)
 

@@ -224,13 +224,14 @@ class Scheduler:
                 outputs.append(_failed(request))
                 continue
             request.append_output_token_ids(new_token_ids)
-            output = EngineCoreOutput(request_id, new_token_ids, submission=request.submission)
+            output = EngineCoreOutput(
+                request_id, new_token_ids, num_cached_tokens=request.num_cached_tokens, submission=request.submission
+            )
             if request.wants_logprobs:
                 add_logprobs(output, model_runner_output, rows[request_id])
             if check_stop(request, self.max_model_len):
                 output.finish_reason = request.status.finish_reason
                 output.stop_reason = request.stop_reason
-                output.num_cached_tokens = request.num_cached_tokens
                 stopped.append(request)
             outputs.append(output)
         if self.grammar_failures:

@@ -27,6 +27,10 @@ def processor(max_model_len: int = 32, num_gpu_blocks: int = 64) -> Processor:
         ([-1], {}, "-1 is not a token id: they go from 0 to 255"),
         ([256], {}, "256 is not a token id: they go from 0 to 255"),
         ("x", {"stop_token_ids": [256]}, "stop_token_ids: 256 is not a token id"),
+        ("x" * 9000, {}, "the prompt has 9000 characters, too many for max_model_len 32"),
+        ("x", {"stop": ["a"] * 65}, "stop must be at most 64 strings"),
+        ("x", {"stop": ["a" * 1025]}, "stop must be strings of at most 1024 characters"),
+        ("x", {"allowed_token_ids": [65], "stop_token_ids": [65], "min_tokens": 1}, "leave none of them"),
         ("x" * 32, {}, "the prompt has 32 tokens, and max_model_len is 32"),
     ],
 )
@@ -34,6 +38,12 @@ def test_a_bad_request_is_refused(prompt: Any, params: dict[str, Any], message: 
     """CASES 43."""
     with pytest.raises(ValueError, match=message):
         processor().process("A", prompt, SamplingParams.make(**params))
+
+
+@pytest.mark.parametrize("priority", [3, 2**70, 1.5, "high"])
+def test_a_priority_that_cannot_be_honoured_is_refused(priority: Any) -> None:
+    with pytest.raises(ValueError, match="priority"):
+        processor().process("A", "x", SamplingParams.make(), priority=priority)
 
 
 def test_a_prompt_one_shorter_than_the_model_length_gets_one_token() -> None:

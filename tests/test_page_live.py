@@ -76,9 +76,9 @@ def test_sixteen_prompts_stream_together_while_rows_move(page, served):
     served.post("/api/control", action="pause")
     burst(page, 16)
     until(page, "Object.keys(__model.requests).length >= 16")
-    while live(served.state()):  # at the pace of a larger model: tiny outruns the screen
+    while live(served.state()):  # pass by pass, each drawn: tiny outruns the screen
         served.post("/api/control", action="step", passes=1)
-        page.wait_for_timeout(20)
+        settled(page, served)
     served.post("/api/control", action="resume")
     settled(page, served)
     seen = page.evaluate("__seen")

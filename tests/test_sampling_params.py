@@ -13,6 +13,8 @@ from engine.sampling_params import SamplingParams
     [
         ({"n": 0}, "n must be at least 1, got 0"),
         ({"n": 2, "temperature": 0}, "n must be 1 at temperature 0.0: all answers would be one, got 2"),
+        ({"logit_bias": {"5": 1e308}}, "at most 1000000"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty must be above 0, from 0.001 to 1000"),
         ({"temperature": -0.1}, "temperature must be from 0 to"),
         ({"temperature": float("nan")}, "temperature must be from 0 to"),
         ({"top_p": 0}, "top_p must be above 0 and at most 1, got 0"),
@@ -26,7 +28,7 @@ from engine.sampling_params import SamplingParams
         ({"repetition_penalty": float("inf")}, "repetition_penalty must be above 0"),
         ({"logprobs": -2}, "logprobs must be 0 or more, or -1 for the whole vocabulary, got -2"),
         ({"prompt_logprobs": -2}, "prompt_logprobs must be 0 or more"),
-        ({"logit_bias": {"5": float("inf")}}, "logit_bias must be finite for token 5, got inf"),
+        ({"logit_bias": {"5": float("inf")}}, "logit_bias must be finite for token 5, at most 1000000, got inf"),
         ({"logit_bias": {"five": 1}}, "logit_bias must be given by token id, got 'five'"),
         ({"allowed_token_ids": []}, "allowed_token_ids must be left out or hold at least one id"),
         ({"bad_words": ["x", " "]}, "bad_words must be words that are not empty"),

@@ -146,3 +146,9 @@ def test_the_longest_chain_of_rules_does_not_exhaust_the_stack(backend):
     chain = pool.submit(backend.compile, StructuredOutputsParams(grammar=grammar)).result(20)
     pool.shutdown()
     assert allowed(chain.fork()) == set(b"a")
+
+
+def test_thousands_of_choices_are_one_terminal(backend):
+    choices = StructuredOutputsParams(choice=[f"choice {i}" for i in range(3000)])
+    assert backend.compile(choices).accept_tokens(list(b"choice 2999")) is None
+    assert backend.compile(choices).accept_tokens(list(b"choice 3000")) is not None

@@ -32,6 +32,7 @@ def create_app(
     """
     access = access or Access()
     app = Flask(__name__, static_folder=str(STATIC), static_url_path="/static")
+    app.url_map.merge_slashes = False  # a redirect would be HTML, under /v1 as well
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     socketio = SocketIO(app, async_mode="threading", async_handlers=False, manage_session=False, always_connect=True)
     facts = llm.facts if isinstance(llm, ReplayLLM) else EngineFacts(llm.config, llm.tokenizer)

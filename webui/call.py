@@ -39,6 +39,7 @@ class Call:
         self._live = services().live
         self._metrics = services().metrics
         self.streams: list[RequestStream] = []
+        self._live.check_fits(len(prompts) * params.n)
         try:
             for request_id, prompt in zip(self.ids, prompts, strict=True):
                 self.streams.append(self._live.submit(prompt, params, request_id, body.priority, body.cache_salt))
@@ -127,8 +128,9 @@ def call_id(body: RequestFields) -> str:
 
 
 def _failure(output: RequestOutput) -> ApiError:
-    """Return why a request failed: the client's doing where its grammar cannot be compiled."""
+    """Return why a request failed: the client's doing where its grammar cannot be compiled or lets nothing else be."""
     reason = output.error or f"request {output.request_id} failed in the engine"
-    if reason.startswith("structured_outputs") and output.num_output_tokens == 0:
+    uncompiled = reason.startswith("structured_outputs") and output.num_output_tokens == 0
+    if uncompiled or "the grammar refused" in reason:
         return ApiError(400, reason, "structured_outputs")
     return ApiError(500, reason)

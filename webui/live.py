@@ -82,13 +82,19 @@ class LiveRequests:
             self._changed.wait_for(lambda: not self._streams, timeout)
         return len(ids)
 
+    def check_fits(self, count: int) -> None:
+        """Raise ApiError 400 for a call whose answers could never wait all at once."""
+        if count > self._most:
+            raise ApiError(400, f"a call has at most {self._most} answers (rows and --max-queue), not {count}", "n")
+
+    @property
+    def _most(self) -> int:
+        return self._llm.config.scheduler_config.max_num_seqs + self._max_queue
+
     def _admit(self, n: int) -> None:
-        """Count n more answers. Raises ApiError 429 where too many would wait, 400 where they always would."""
-        most = self._llm.config.scheduler_config.max_num_seqs + self._max_queue
-        if n > most:
-            raise ApiError(400, f"n must be at most {most}, the rows of the batch and the queue, got {n}", "n")
+        """Count n more answers. Raises ApiError 429 where too many would wait."""
         with self._changed:
-            if self._num_open + n > most:
+            if self._num_open + n > self._most:
                 raise ApiError(429, f"{self._max_queue} requests wait already (--max-queue): try again later")
             self._num_open += n
 

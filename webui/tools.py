@@ -82,7 +82,10 @@ def schema(called: list[Tool], choice: ToolChoice, parallel: bool) -> dict[str, 
     for tool in called:
         parameters = dict(_parameters(tool))
         for key in ("$defs", "definitions"):  # references to them start at the root
-            for name, definition in parameters.pop(key, {}).items():
+            mine = parameters.pop(key, {})
+            if not isinstance(mine, dict):
+                raise ApiError(400, f"tools: {key} must be an object", "tools")
+            for name, definition in mine.items():
                 if definitions.setdefault(key, {}).setdefault(name, definition) != definition:
                     raise ApiError(400, f"tools: two functions define {name!r} in {key}, each its own way", "tools")
         calls.append({

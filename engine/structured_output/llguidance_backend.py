@@ -92,7 +92,9 @@ def _source(params: StructuredOutputsParams) -> str:
     if kind in ("json", "json_object"):
         return llguidance.LLMatcher.grammar_from_json_schema(spec, overrides=JSON_OPTIONS)
     if kind == "choice":  # JSON's way of writing a text is Lark's too
-        return llguidance.LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, params.choice or ())))
+        # As one terminal: the number of rules is limited, that of its alternatives is not.
+        choices = "\n| ".join(map(json.dumps, params.choice or ()))
+        return llguidance.LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {choices}")
     return llguidance.grammar_from("regex" if kind == "regex" else "grammar", spec)
 
 
