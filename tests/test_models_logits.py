@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from helpers.paged_driver import PagedDriver, greedy, worst_difference
 
 from engine.config import ModelConfig
@@ -12,7 +13,6 @@ from engine.tokenizer import Tokenizer
 from runner.loader import load_model
 from runner.loader.converted import convert_gguf
 
-transformers = pytest.importorskip("transformers")
 CPU = torch.device("cpu")
 TOLERANCE = 1e-3
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import requests
+import socketio
 from helpers.house import ROOT
 from helpers.web import ONE_THREAD, parsed, until
 from test_web_server import alive, children
@@ -79,7 +80,6 @@ def test_a_client_that_goes_away_frees_its_row(server, stream):
 
 
 def test_a_browser_follows_over_a_websocket(server):
-    socketio = pytest.importorskip("socketio")
     seen = []
     browser = socketio.Client(reconnection=False)
     browser.on("frame", lambda head, data: seen.append(head))

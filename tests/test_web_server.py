@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import requests
+import socketio
 from helpers.web import ONE_THREAD, parsed, running_site, until
 
 
@@ -113,7 +114,6 @@ def test_when_the_engine_dies_open_requests_are_told_and_health_says_so(process)
 
 
 def test_an_open_page_does_not_hold_the_server_up():
-    socketio = pytest.importorskip("socketio")
     with running_site() as site:
         browser = socketio.Client(reconnection=False)
         browser.connect(site.base, auth={"seq": -1}, transports=["websocket"])
