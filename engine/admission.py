@@ -2,6 +2,16 @@
 
 from engine.config import EngineConfig
 
+MAX_CHARS_PER_TOKEN = 256  # more than the longest token of any vocabulary stands for
+
+
+def check_length(text: str, config: EngineConfig) -> None:
+    """Raise ValueError for a text that no tokenizer could make short enough, so that none has to try."""
+    max_model_len = config.model_config.max_model_len
+    assert max_model_len is not None
+    if len(text) > max_model_len * MAX_CHARS_PER_TOKEN:
+        raise ValueError(f"the prompt has {len(text)} characters, too many for max_model_len {max_model_len}")
+
 
 def most_tokens(num_prompt_tokens: int, config: EngineConfig) -> int:
     """Return how many tokens a prompt can be followed by, given the model length and the block pool.

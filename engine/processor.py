@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from engine.admission import check_fits, most_tokens
+from engine.admission import check_fits, check_length, most_tokens
 from engine.config import EngineConfig
 from engine.messages import EngineCoreRequest
 from engine.qualname import resolve_obj_by_qualname
@@ -14,9 +14,6 @@ from engine.sampling_params import SamplingParams
 from engine.tokenizer_like import TokenizerLike
 
 Prompt = str | list[int]
-
-
-MAX_CHARS_PER_TOKEN = 256  # more than the longest token of any vocabulary stands for
 
 
 class Processor:
@@ -61,7 +58,7 @@ class Processor:
 
     def _tokenize(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
-            self._check_length(prompt)
+            check_length(prompt, self._config)
             prompt = self._tokenizer.encode(prompt)
         elif not (isinstance(prompt, list) and all(type(token_id) is int for token_id in prompt)):
             raise ValueError("the prompt must be a string or a list of token ids")
@@ -135,13 +132,6 @@ class Processor:
         most = self._vocab_size if most == -1 else most
         if (self._vocab_size if wanted == -1 else wanted) > most:
             raise ValueError(f"{name} must be at most {most} (max_logprobs), got {wanted}")
-
-    def _check_length(self, text: str) -> None:
-        """Refuse what no tokenizer could make short enough, before it is tokenized."""
-        max_model_len = self._config.model_config.max_model_len
-        assert max_model_len is not None
-        if len(text) > max_model_len * MAX_CHARS_PER_TOKEN:
-            raise ValueError(f"the prompt has {len(text)} characters, too many for max_model_len {max_model_len}")
 
     def _check_vocabulary(self, name: str, token_ids: Iterable[int]) -> None:
         for token_id in token_ids:

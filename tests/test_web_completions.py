@@ -1,9 +1,11 @@
 """POST /v1/completions with a real engine: what it answers, refuses, streams and gives up."""
 
 import socket
+import threading
 import time
 
 import pytest
+import requests
 from helpers.web import Site, at_once, events, running_site, text_of, until
 
 LONG = {"max_tokens": 900, "ignore_eos": True}
@@ -244,3 +246,40 @@ def test_models_and_health(site):
     assert site.get("/v1/models/tiny").json() == card
     health = site.get("/health")
     assert (health.status_code, health.content) == (200, b"")
+
+
+def test_a_streamed_tokens_offset_is_where_it_begins_although_text_is_held_back(site):
+    fields = {"max_tokens": 12, "logprobs": 1, "ignore_eos": True, "stop": ["a stop that never comes"]}
+    whole = site.complete("offsets", **fields).json()["choices"][0]["logprobs"]
+    chunks = events(site.complete("offsets", stream=True, **fields))[:-1]
+    parts = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
+    assert [offset for part in parts for offset in part["text_offset"]] == whole["text_offset"]
+
+
+def test_an_echo_with_logprobs_that_is_aborted_before_its_first_pass_has_none(site):
+    site.post("/api/control", {"action": "pause"})
+    try:
+        answers: list = []
+        fields = {"echo": True, "logprobs": 1, "max_tokens": 4}
+        asking = threading.Thread(
+            target=lambda: answers.append(site.complete("echo", {"X-Request-Id": "early"}, **fields))
+        )
+        asking.start()
+        until(lambda: "early" in site.server.services.live.ids())
+        requests.delete(f"{site.base}/api/requests/early", timeout=60)
+        asking.join()
+    finally:
+        site.post("/api/control", {"action": "resume"})
+    [choice] = answers[0].json()["choices"]
+    assert (answers[0].status_code, choice["text"], choice["finish_reason"]) == (200, "echo", "abort")
+    assert set(choice["logprobs"]["token_logprobs"]) == {None}
+
+
+@pytest.mark.parametrize(("path", "field"), [("completions", "prompt"), ("chat/completions", "messages")])
+def test_a_text_too_long_for_any_tokenizer_is_refused_before_it_is_tokenized(site, path, field):
+    text = "a" * (1024 * 256 + 1)
+    value = text if field == "prompt" else [{"role": "user", "content": text}]
+    answer = site.post(f"/v1/{path}", {field: value, "echo": True} if field == "prompt" else {field: value})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == field
+    assert "characters" in answer.json()["error"]["message"]

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from engine.admission import check_length
+from engine.config import EngineConfig
 from engine.sampling_params import SamplingParams
 from engine.tokenizer import Tokenizer
 from webui import tools
@@ -99,9 +101,13 @@ class ChatRequest(RequestFields, kw_only=True):
         """The functions that the answer must call one of, none where it is plain text."""
         return tools.callable_tools(self.tools or [], self.tool_choice)
 
-    def prompt(self, tokenizer: Tokenizer) -> list[int]:
+    def prompt(self, tokenizer: Tokenizer, config: EngineConfig) -> list[int]:
         """Return the conversation's token ids in the model's own form. Raises ApiError 400."""
         messages = [message.plain() for message in self.messages]
+        try:
+            check_length("".join(message["content"] for message in messages), config)
+        except ValueError as error:
+            raise ApiError(400, str(error), "messages") from None
         return encode_chat(tokenizer, messages, self.add_generation_prompt, self.called_tools)
 
     def sampling_params(self) -> SamplingParams:

@@ -35,20 +35,23 @@ class Completion(Answer):
         self._logprobs = logprobs
         self._echoed = echoed
         self._show_prompt_logprobs = show_prompt_logprobs
-        self._sent = [0] * len(self.choices)  # characters of each choice that chunks have carried
+        self._begun = [False] * len(self.choices)  # whether chunks have carried text of each choice
+        self._offsets = [0] * len(self.choices)  # where in each choice's text its next token begins
 
     def chunk(self, prompt: int, output: RequestOutput) -> bytes:
         choice = self.take(prompt, output)
         if not output.text_delta and output.finish_reason is None and not output.logprobs:
             return b""
         text = output.text_delta
-        sent = self._sent[choice.index]
-        if self._echoed and not sent:
+        if self._echoed and not self._begun[choice.index]:
             text = self._echoed[prompt].text + text
-        self._sent[choice.index] += len(text)
+        self._begun[choice.index] = True
         logprobs = b"null"
         if output.logprobs and self._logprobs is not None:
-            logprobs = to_json(completion_logprobs(output.logprobs, output.token_ids, self._logprobs, sent))
+            start = self._offsets[choice.index]
+            shaped = completion_logprobs(output.logprobs, output.token_ids, self._logprobs, start)
+            self._offsets[choice.index] += sum(map(len, shaped["tokens"]))
+            logprobs = to_json(shaped)
         return self.event(choice, b'"text":%s,"logprobs":%s,"finish_reason":%s,"stop_reason":%s' % (
             to_json(text), logprobs, to_json(output.finish_reason), to_json(output.stop_reason)
         ))  # fmt: skip
@@ -77,7 +80,8 @@ class Completion(Answer):
         if not self._echoed:
             return completion_logprobs(choice.logprobs, choice.token_ids, self._logprobs)
         prompt = self._prompt_of(choice)
-        positions = [*(choice.prompt_logprobs or []), *choice.logprobs]
+        nothing = [None] * len(prompt.token_ids)  # where the request was aborted before its first pass
+        positions = [*(choice.prompt_logprobs or nothing), *choice.logprobs]
         shaped = completion_logprobs(positions, prompt.token_ids + choice.token_ids, self._logprobs)
         shaped["tokens"][0] = prompt.first_token  # the first position has no logprobs to name it
         shaped["text_offset"] = [0, *(offset + len(prompt.first_token) for offset in shaped["text_offset"][1:])]

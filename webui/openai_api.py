@@ -4,6 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
+from engine.admission import check_length
 from engine.tokenizer import Tokenizer
 from webui.call import Call, call_id
 from webui.chat_request import ChatRequest
@@ -47,7 +48,7 @@ def chat_completions() -> Response:
     body = ChatRequest.read(read_json(request))
     check_model(body.model)
     tokenizer, params = services().llm.tokenizer, body.sampling_params()
-    prompt = body.prompt(tokenizer)
+    prompt = body.prompt(tokenizer, services().llm.config)
     identity = call_id(body)
     answer = Chat(
         identity,
@@ -95,7 +96,14 @@ def _chat_call(body: RequestFields, identity: str, prompt: Prompt, params: Any, 
 
 
 def _token_ids(prompt: Prompt, tokenizer: Tokenizer, add_special_tokens: bool) -> list[int]:
-    return tokenizer.encode(prompt, add_special_tokens) if isinstance(prompt, str) else prompt
+    """Raises ApiError 400 for a text that is too long before it is tokenized."""
+    if not isinstance(prompt, str):
+        return prompt
+    try:
+        check_length(prompt, services().llm.config)
+    except ValueError as error:
+        raise ApiError(400, str(error), "prompt") from None
+    return tokenizer.encode(prompt, add_special_tokens)
 
 
 def _echoed(prompt: Prompt, tokenizer: Tokenizer) -> EchoedPrompt:
