@@ -50,20 +50,21 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 def _settings(choice: Random) -> dict[str, Any]:
-    block_size = choice.choice([1, 2, 3, 4, 4, 8, 8, 16, 64])
+    block_size = choice.choice([1, 2, 3, 4, 4, 4, 8, 16, 64])
     fewest = -(-(LONGEST_PROMPT + MOST_TOKENS) // block_size) + 1  # blocks that barely hold one request
     max_num_seqs = choice.choice([1, 2, 3, 4, 4, 5, 8, 16])
     chunked = choice.random() < 0.7
     return {
         "block_size": block_size,
-        "num_gpu_blocks_override": fewest + choice.choice([0, 1, fewest // 2, 3 * fewest]),
+        "num_gpu_blocks_override": fewest + choice.choice([0, 1, fewest // 4, fewest // 2, 3 * fewest]),
         "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": choice.randint(max_num_seqs, 80) if chunked else MODEL_LENGTH,
+        "max_num_batched_tokens": choice.randint(max_num_seqs, choice.choice([18, 80])) if chunked else MODEL_LENGTH,
         "enable_chunked_prefill": chunked,
-        "long_prefill_token_threshold": choice.choice([0, 0, 1, 5, 16]),
-        "scheduling_policy": choice.choice(["fcfs", "priority"]),
-        "enable_prefix_caching": choice.random() < 0.7,
+        "long_prefill_token_threshold": choice.choice([0, 0, 1, 5, 8, 16]),
+        "scheduling_policy": choice.choice(["fcfs", "priority", "priority"]),
+        "enable_prefix_caching": choice.random() < 0.8,
         "max_model_len": MODEL_LENGTH,
+        "reorder_batch_threshold": choice.choice([None, None, 1, 4]),
     }
 
 
@@ -86,6 +87,6 @@ def _action(choice: Random) -> Any:
 
 def _prompt(choice: Random) -> tuple[int, ...]:
     """Some share their beginning, some their middle after another beginning; ends may differ."""
-    head, length = choice.randint(1, 2), choice.choice([1, 8, 8, 12, 16, 20, 24])
+    head, length = choice.randint(1, 2), choice.choice([1, 8, 12, 16, 20, 24, 24])
     tail = choice.choice([(), (), (1,), (1, 2), (2,)])
     return (*(head if i < 4 else 20 + 7 * i % 200 for i in range(length)), *tail)
