@@ -1,6 +1,5 @@
 """A file to record a server's run in, made before the model is loaded so that a bad name is told at once."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,12 +34,12 @@ def recording_to(path: Path | None, config: EngineConfig) -> Iterator[TraceWrite
 
 def begin_recording(llm: AsyncLLM, writer: TraceWriter) -> Recording:
     """Write the file's header and return the recording, to be started. Raises TraceError, and ends the engine then."""
-    facts = EngineFacts(llm.config, llm.tokenizer)
+    facts = EngineFacts(llm.config, llm.tokenizer, llm.sources)
     header = Header(
         schema_version=SCHEMA_VERSION,
         engine="batchscope",
         model=facts.model_name,
-        created=time.time(),
+        created=llm.log.created,
         max_num_seqs=llm.config.scheduler_config.max_num_seqs,
         config=facts.config(),
     )

@@ -42,6 +42,7 @@ class AsyncLLM:
         self.log = Log(config.scheduler_config.max_num_seqs)
         self._client = make_client(config, self.log.append)
         self.config = self._client.config
+        self.sources: dict[str, Any] = self._client.call("sources")  # of each phase: see engine.sources
         self._processor = Processor(self.config, self.tokenizer)
         self._lock = threading.Lock()
         self._output_processor = OutputProcessor(self.tokenizer)

@@ -8,17 +8,20 @@ from typing import Any
 from engine import pass_facts
 from engine.admission import check_fits
 from engine.config import EngineConfig
+from engine.core_gate import CoreGate
 from engine.core_trace import CoreTrace, TraceSink
 from engine.executor import Executor
 from engine.invariants import violated_invariant
 from engine.messages import EngineCoreOutputs, EngineCoreRequest
 from engine.qualname import resolve_obj_by_qualname
 from engine.request import Request, RequestStatus
-from tracer.gate import Gate
+from engine.sources import phase_sources
+from tracer.gate import Stop
 from tracer.phases import Phase
 
 # What clients may call by name.
-UTILITIES = frozenset({"pause", "resume", "step_passes", "gate_state", "reset_prefix_cache", "stats"})
+GATE_UTILITIES = frozenset({"pause", "resume", "step_passes", "step_stop", "set_rate", "set_breakpoints"})
+UTILITIES = GATE_UTILITIES | {"gate_state", "reset_prefix_cache", "stats", "sources", "profile"}
 
 
 @dataclass(slots=True)
@@ -47,10 +50,10 @@ class EngineCore:
             scheduler_cls = resolve_obj_by_qualname(scheduler_cls)
         self.scheduler = scheduler_cls(config)
         self.aborts_queue: queue.SimpleQueue[Abort] = queue.SimpleQueue()
-        self.gate = Gate()
         self.trace: CoreTrace | None = None
         if trace.trace and trace_sink is not None:
             self.trace = CoreTrace(trace_sink, config.scheduler_config.max_num_seqs, trace.check)
+        self.gate = CoreGate(self.scheduler, self.model_executor, self.trace)
 
     def _initialize_kv_caches(self) -> None:
         executor = self.model_executor
@@ -85,8 +88,13 @@ class EngineCore:
 
         model_output = future.result()
         if model_output is None:
+            self.gate.may_hold(Stop.HAND_OFF, scheduler_output)
+            called = trace.begin() if trace else 0
             model_output = self.model_executor.sample_tokens(grammar_output)
+            if trace:
+                trace.sample_tokens_called(called)
 
+        self.gate.may_hold(Stop.BEFORE_UPDATE_FROM_OUTPUT, scheduler_output)
         self._process_aborts_queue()
         engine_core_outputs = self.scheduler.update_from_output(scheduler_output, model_output)
         if trace:
@@ -99,15 +107,17 @@ class EngineCore:
     @property
     def ready(self) -> bool:
         """Whether the next pass has something to do and the gate lets it through."""
-        return self.gate.open and self.scheduler.has_requests()
+        return self.gate.open and not self.gate.wait and self.scheduler.has_requests()
 
     @property
     def patience(self) -> float | None:
-        """How many seconds at most until the engine is `ready` by itself, as it waits for nothing but grammars.
+        """How many seconds at most until the engine is `ready` by itself, as it waits for the rate or for grammars.
 
-        None: it is ready, or will be when something comes from outside.
+        None: it will be when something comes from outside.
         """
-        return self.scheduler.seconds_until_grammar() if self.gate.open else None
+        if not self.gate.open:
+            return None
+        return self.gate.wait if self.scheduler.has_requests() else self.scheduler.seconds_until_grammar()
 
     def when_ready_again(self, notify: Callable[[], None]) -> None:
         """Have `notify` called, from another thread, whenever a grammar has been compiled."""
@@ -117,11 +127,9 @@ class EngineCore:
         """Run one step if it is `ready`; else do nothing."""
         if not self.ready:
             return {}, False
-        counted = self.gate.paused
         self.gate.enter()
         result = self.step()
-        if counted:
-            self._gate_changed()
+        self.gate.leave()
         return result
 
     def _should_throttle_prefills(self) -> bool:
@@ -162,7 +170,8 @@ class EngineCore:
             self._event("request", {"event": "refused", "req_id": new.request_id, "reason": str(error)})
             raise
         if self.trace:
-            change = pass_facts.added_change(request, self.trace.num_passes)
+            first_pass = self.trace.num_passes + (self.gate.inside is not None)
+            change = pass_facts.added_change(request, first_pass)
             self._event("request", {"event": "added", "req_id": new.request_id}, [change])
 
     def abort_requests(self, request_ids: list[str]) -> None:
@@ -172,27 +181,14 @@ class EngineCore:
             self._event("request", {"event": "aborted", "req_id": change[0]}, [change])
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
-        """See Scheduler.reset_prefix_cache."""
+        """See Scheduler.reset_prefix_cache. Raises ValueError inside a pass, whose decision rests on the cache."""
+        if self.gate.inside:
+            raise ValueError("the engine is held inside a pass, which uses the cache: let the pass end first")
         running = list(self.scheduler.running) if reset_running_requests else []
         done = self.scheduler.reset_prefix_cache(reset_running_requests)
         facts = {"event": "reset_prefix_cache", "reset_running_requests": reset_running_requests, "done": done}
         self._event("request", facts, [pass_facts.preempted_change(request) for request in running])
         return done
-
-    def pause(self) -> None:
-        """Hold the next pass."""
-        self.gate.pause()
-        self._gate_changed()
-
-    def resume(self) -> None:
-        """Let all passes through."""
-        self.gate.resume()
-        self._gate_changed()
-
-    def step_passes(self, passes: int = 1) -> None:
-        """Hold after `passes` more passes. Raises ValueError below 1."""
-        self.gate.step(passes)
-        self._gate_changed()
 
     def gate_state(self) -> dict[str, Any]:
         return self.gate.state()
@@ -206,18 +202,24 @@ class EngineCore:
             "num_free_blocks": scheduler.kv_cache_manager.block_pool.num_free_blocks,
         }
 
+    def sources(self) -> dict[str, Any]:
+        """See engine.sources.phase_sources; nothing where the trace is off."""
+        return phase_sources(self, self.model_executor) if self.trace else {}
+
+    def profile(self, is_start: bool = True) -> dict[str, Any]:
+        """Start to time kernels, or stop; return the next pass's number and, at the stop, see Worker.profile."""
+        kernels = self.model_executor.collective_rpc("profile", args=(is_start,), single_value=True)
+        return {"pass_id": self.trace.num_passes if self.trace else None, "kernels": kernels}
+
     def utility(self, method: str, args: list[Any]) -> Any:
         """Call a method that clients may call by name. Raises ValueError for any other."""
         if method not in UTILITIES:
             raise ValueError(f"the engine has no utility {method!r}; there are {', '.join(sorted(UTILITIES))}")
-        return getattr(self, method)(*args)
+        return getattr(self.gate if method in GATE_UTILITIES else self, method)(*args)
 
     def shutdown(self) -> None:
         self.scheduler.structured_output_manager.shutdown()
         self.model_executor.shutdown()
-
-    def _gate_changed(self) -> None:
-        self._event("gate", self.gate.state())
 
     def _event(self, kind: str, facts: dict[str, Any], requests: list[pass_facts.RequestChange] | None = None) -> None:
         if self.trace:

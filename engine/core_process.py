@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import traceback
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -52,6 +53,8 @@ class EngineCoreProc:
         self._inputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.core = EngineCore(config, lambda entry: self._send(FromCore.TRACE, entry))
         self.core.when_ready_again(lambda: self._inputs.put(WAKE))
+        self.core.gate.hold = self._take_inputs_in_pass
+        self._put_off: deque[Any] = deque()  # inputs that came while a pass was held and are for after it
         socket = make_socket(context, zmq.PULL, 0)
         socket.connect(f"ipc://{folder}/{INPUT}")
         self._closing = threading.Event()
@@ -74,9 +77,9 @@ class EngineCoreProc:
 
     def _take_inputs(self) -> bool:
         """Handle all inputs there are, waiting for some while there is nothing to do. False: shut down."""
-        while not self.core.ready or not self._inputs.empty():
+        while not self.core.ready or not self._inputs.empty() or self._put_off:
             try:
-                message = self._inputs.get(timeout=self.core.patience)
+                message = self._put_off.popleft() if self._put_off else self._inputs.get(timeout=self.core.patience)
             except queue.Empty:
                 continue  # a grammar has had its time
             if isinstance(message, Exception):
@@ -85,6 +88,33 @@ class EngineCoreProc:
                 return False
             self._handle(message)
         return True
+
+    def _take_inputs_in_pass(self) -> None:
+        """Handle inputs while the gate holds the pass. Aborts wait in the core's own queue, where the pass finds them.
+
+        A request whose id is in use in this pass comes after it, and so do aborts of that request. To shut down, the
+        pass is let come to its end.
+        """
+        while self.core.gate.inside:
+            message = self._inputs.get()
+            match message:
+                case Exception():
+                    raise message
+                case None:
+                    self._put_off.append(None)
+                    self.core.gate.release()
+                case EngineCoreRequest() if message.request_id in self.core.scheduler.requests:
+                    self._put_off.append(message)
+                case Abort():
+                    self._put_off_aborts(message)
+                case _:
+                    self._handle(message)
+
+    def _put_off_aborts(self, abort: Abort) -> None:
+        to_come = {request.request_id for request in self._put_off if isinstance(request, EngineCoreRequest)}
+        if later := [request_id for request_id in abort.request_ids if request_id in to_come]:
+            abort.request_ids = [request_id for request_id in abort.request_ids if request_id not in to_come]
+            self._put_off.append(Abort(later))
 
     def _handle(self, message: Any) -> None:
         match message:

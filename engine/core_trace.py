@@ -10,7 +10,7 @@ from tracer.compare import first_difference
 from tracer.fold import fold, new_state
 from tracer.phases import PHASE_ORDER, Phase
 from tracer.recorder import Recorder
-from tracer.schema import Entry, EventRecord, PassRecord, decode, encode
+from tracer.schema import Entry, EventRecord, PassRecord, PhaseRecord, decode, encode
 
 TraceSink = Callable[[bytes], None]
 
@@ -25,6 +25,8 @@ class CoreTrace:
         self._sink = sink
         self._seq = 0
         self._started = (0, 0.0)  # monotonic ns, seconds since the epoch
+        self._phases: list[PhaseRecord] = []  # of the pass, as far as they have been asked for
+        self._call = [0, 0]  # of sample_tokens, monotonic ns
         self._folded = new_state(max_num_seqs) if check else None
 
     def begin_pass(self) -> None:
@@ -42,20 +44,37 @@ class CoreTrace:
             setattr(record, field, value)
         self.recorder.begin()
 
+    def sample_tokens_called(self, start: int) -> None:
+        """Note that the call which began at `start` has come back now: the fact `call_ns` of sample_tokens."""
+        self._call = [start, self.recorder.begin()]
+
     def end_pass(self, executor: Executor) -> None:
         """Send the record of the pass. Raises AssertionError in check mode where trace and batch differ."""
-        phases = self.recorder.take() + executor.collective_rpc("take_trace", single_value=True)
-        phases.sort(key=lambda phase: PHASE_ORDER[phase.phase])
+        phases, self._phases = self.phases_so_far(executor), []
         start_ns, started = self._started
-        for phase in phases:
-            phase.start -= start_ns
-            phase.end -= start_ns
         self._send(PassRecord(self._seq, "pass", self.num_passes, started, start_ns, phases))
         self.num_passes += 1
         if self._folded is not None:
             batch = executor.collective_rpc("batch_state", single_value=True)
             difference = first_difference(batch, self._folded["rows"], "rows")
             assert difference is None, f"pass {self.num_passes - 1}: the trace is not the batch: {difference}"
+
+    def phases_so_far(self, executor: Executor) -> list[PhaseRecord]:
+        """Return the phases of the pass that is under way, in order; `end_pass` sends them as well."""
+        new = self.recorder.take() + executor.collective_rpc("take_trace", single_value=True)
+        for phase in new:
+            phase.start -= self._started[0]
+            phase.end -= self._started[0]
+            if phase.phase == Phase.SAMPLE_TOKENS:
+                phase.facts["call_ns"] = [time_ns - self._started[0] for time_ns in self._call]
+        self._phases = sorted(self._phases + new, key=lambda phase: PHASE_ORDER[Phase(phase.phase)])
+        return self._phases
+
+    def held(self, executor: Executor) -> dict[str, Any]:
+        """Return what a pass record will say of the pass that is under way, as far as it has come."""
+        start_ns, started = self._started
+        phases = self.phases_so_far(executor)
+        return {"pass_id": self.num_passes, "time": started, "start_ns": start_ns, "phases": phases}
 
     def misstated_blocks(self, manager: KVCacheManager) -> str | None:
         """Return where the folded KV blocks or their owners differ from the manager's, or None."""

@@ -12,7 +12,10 @@ from engine.messages import EngineCoreOutputs, EngineCoreRequest
 
 
 class InprocClient(EngineCoreClient):
-    """One lock around the core: other threads' requests, aborts and calls take their turn between passes."""
+    """One lock around the core: other threads' requests, aborts and calls take their turn between passes.
+
+    So the gate holds the engine between passes alone, and `step_stop` is refused.
+    """
 
     def __init__(self, config: EngineConfig, on_trace: Callable[[bytes], None] | None = None) -> None:
         """Start the engine. Raises ConfigError where the settings cannot work."""

@@ -17,10 +17,11 @@ Described = dict[str, Any]  # fields of a PhaseRecord
 
 def schedule(scheduler: Scheduler, output: SchedulerOutput) -> Described:
     """Return the decision, the queues after it, why each live request is or isn't in the pass, and the KV blocks."""
+    blocks = block_changes(scheduler)
     return {
         "facts": _decision(scheduler, output) | _cache_facts(scheduler),
         "requests": _status_changes(scheduler) + _grown(scheduler),
-        "blocks": block_changes(scheduler),
+        "blocks": blocks,
     }
 
 
@@ -173,7 +174,7 @@ def _grown(scheduler: Scheduler) -> list[RequestChange]:
 
 
 def _cache_facts(scheduler: Scheduler) -> dict[str, Any]:
-    """Return which cached blocks lost their contents to a new holder, and which were hit by whom."""
+    """Return which cached blocks lost their contents to a new holder, which were hit by whom, and how many are free."""
     manager, plan = scheduler.kv_cache_manager, scheduler.plan
     journal = manager.block_pool.journal
     hits = {}
@@ -182,7 +183,11 @@ def _cache_facts(scheduler: Scheduler) -> dict[str, Any]:
         num_hit = (request.num_computed_tokens - num_scheduled) // manager.block_size
         if num_hit:
             hits[request.request_id] = manager.get_block_ids(request.request_id)[:num_hit]
-    return {"evicted": journal.take_evicted() if journal else [], "hits": hits}
+    return {
+        "evicted": journal.take_evicted() if journal else [],
+        "hits": hits,
+        "num_cached_blocks": journal.num_cached_blocks if journal else 0,
+    }
 
 
 def _new_request(new: NewRequestData) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from multiprocessing import resource_tracker
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from engine.messages import EngineCoreOutputs, EngineCoreRequest, UtilityCall, U
 from engine.wire import FromCore, ToCore, make_socket
 
 STARTUP_TIMEOUT_S = 900.0  # a first start converts the model and compiles kernels
+GIVE_UP_POLL_S = 0.2  # how soon a start that nobody wants any more is given up
 SHUTDOWN_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_MS = 5000
 LAST_WORDS_MS = 200  # what a dead child sent may still be on its way
@@ -34,8 +36,13 @@ LONGEST_SOCKET_PATH = 100
 class ProcessClient(EngineCoreClient):
     """Two sockets in a private folder; one thread reads what the core sends and notices when it dies."""
 
-    def __init__(self, config: EngineConfig, on_trace: Callable[[bytes], None] | None = None) -> None:
-        """Start the child and wait until it is ready.
+    def __init__(
+        self,
+        config: EngineConfig,
+        on_trace: Callable[[bytes], None] | None = None,
+        given_up: threading.Event | None = None,
+    ) -> None:
+        """Start the child and wait until it is ready, or until `given_up` is set.
 
         Raises ConfigError where the settings cannot work, and EngineDeadError, with the child's own words, where it
         could not start for another reason.
@@ -56,6 +63,7 @@ class ProcessClient(EngineCoreClient):
         self._call_ids = itertools.count()
         self._dead: str | None = None
         self._closing = False
+        self._given_up = given_up or threading.Event()
         self._process = multiprocessing.get_context("spawn").Process(
             target=run_engine_core, args=(config, self._folder), name="engine core", daemon=True
         )
@@ -153,9 +161,11 @@ class ProcessClient(EngineCoreClient):
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + STARTUP_TIMEOUT_S
-        message = self._receive(deadline - time.monotonic())
-        if message is None:
-            raise EngineDeadError(f"the engine could not start: {self._end_of_process()}")
+        while (message := self._receive(GIVE_UP_POLL_S)) is None:
+            if self._given_up.is_set():
+                raise EngineDeadError("the engine was ended before it had started")
+            if not self._process.is_alive() or time.monotonic() > deadline:
+                raise EngineDeadError(f"the engine could not start: {self._end_of_process()}")
         kind, payload = message
         if kind == FromCore.READY:
             self.config.cache_config.num_gpu_blocks = msgspec.msgpack.decode(payload, type=int)
@@ -212,15 +222,20 @@ class ProcessClient(EngineCoreClient):
 
 @contextlib.contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Let a child start with SIGINT ignored: Ctrl-C in a terminal reaches it too. Only the main thread can do that."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    """Let a child start without SIGINT: Ctrl-C in a terminal reaches it too, before it can ignore it itself."""
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, handler)
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource_tracker.ensure_running()  # which would unblock the signal when it starts
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _private_folder() -> str:

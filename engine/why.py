@@ -12,6 +12,7 @@ from engine.scheduler import Scheduler
 # behind            request (the first in line, which could not be admitted)
 # after_preemption  request (the last one preempted in this pass: nobody is admitted, and no later row runs)
 # nothing_to_do     no numbers: all known tokens are computed
+# not_its_turn      set (requests in its set), others (in the one that runs): AlternatingScheduler alone
 # waiting_for_grammar  limit_s (how long it may take to compile)
 # grammar_failed    error
 

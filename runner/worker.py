@@ -8,6 +8,7 @@ from engine.config import ConfigError, EngineConfig
 from engine.outputs import GrammarOutput, ModelRunnerOutput, SchedulerOutput
 from kernels.warmup import warmup
 from runner.gpu_model_runner import GPUModelRunner
+from runner.kernel_profile import KernelProfile
 from runner.loader import load_model
 from tracer.recorder import Recorder
 from tracer.schema import PhaseRecord
@@ -24,6 +25,7 @@ class Worker:
     def init_device(self) -> None:
         """Choose the GPU where there is one, else the CPU."""
         self.device = torch.device("cuda", self.rank) if torch.cuda.is_available() else torch.device("cpu")
+        self.kernel_profile = KernelProfile(self.device)
 
     def load_model(self) -> None:
         """Load the weights. Raises ConfigError for a model that cannot be loaded."""
@@ -76,6 +78,13 @@ class Worker:
     def take_trace(self) -> list[PhaseRecord]:
         """Hand over the phases recorded since the last call."""
         return self.trace.take() if self.trace else []
+
+    def profile(self, is_start: bool) -> list[dict[str, Any]]:
+        """Start to time kernels, or stop and return what KernelProfile.stop does."""
+        if is_start:
+            self.kernel_profile.start()
+            return []
+        return self.kernel_profile.stop()
 
     def batch_state(self) -> list[dict[str, Any] | None]:
         """Return the batch's rows as plain values, to be compared with what the trace says."""

@@ -3,17 +3,17 @@
 `smollm2`        path of the fetched default model (a GGUF file), as a string; session-scoped
 `chromium_path`  path of a real Chromium, as a string; session-scoped
 `browser`        a headless Playwright browser (sync API) on that Chromium; session-scoped
-`served`         a running server (helpers.web.Site) with the default model and a key; session-scoped
+`site`           a running server (helpers.web.Site) with the default model and a key; session-scoped
+`served`         `batchscope serve` on the tiny model as a process (helpers.page.Served), at rest again after the test
+`page`           a page on `served` that has loaded its state
 
 A page test is a plain function marked `browser`:
 
     pytestmark = pytest.mark.browser
 
-    def test_title(browser):
-        page = browser.new_page(viewport={"width": 1280, "height": 720})   # or browser.new_context(...)
-        page.goto("http://127.0.0.1:...")
+    def test_a_step_is_one_pass(page, served):
+        served.post("/api/control", action="pause")
         ...
-        page.close()
 
 Where there is no Chromium, tests that use `browser` are skipped and the summary says so in capitals; with CI set in the
 environment, they fail.
@@ -31,8 +31,9 @@ from hypothesis import HealthCheck, settings
 from batchscope.environment import let_threads_give_way
 
 if TYPE_CHECKING:
+    from helpers.page import Served
     from helpers.web import Site
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 let_threads_give_way()  # before a test imports torch
 NO_BROWSER = pytest.StashKey[bool]()
@@ -79,14 +80,33 @@ def smollm2() -> str:
 
 
 @pytest.fixture(scope="session")
-def served(smollm2: str) -> Iterator["Site"]:
+def site(smollm2: str) -> Iterator["Site"]:
     """A server with the default model behind it, for the tests of real clients. Its key is helpers.clients.KEY."""
     from helpers.clients import KEY, MODEL
     from helpers.web import running_site
 
     settings = {"model": MODEL, "max_num_batched_tokens": 256, "kv_cache_memory_bytes": 1 << 27}
-    with running_site({"api_key": KEY}, num_gpu_blocks_override=None, **settings) as site:
-        yield site
+    with running_site({"api_key": KEY}, num_gpu_blocks_override=None, **settings) as running:
+        yield running
+
+
+@pytest.fixture
+def served() -> Iterator["Served"]:
+    """The server that all page tests share. A module whose tests need other settings has a `served` of its own."""
+    from helpers.page import shared_server
+
+    server = shared_server()
+    yield server
+    server.rest()
+
+
+@pytest.fixture
+def page(browser: "Browser", served: "Served") -> Iterator["Page"]:
+    """A page of 1280 by 720 on `served`. Fails the test if the page logs an error or asks another server."""
+    from helpers.page import open_page
+
+    with open_page(browser, served) as opened:
+        yield opened
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -14,8 +14,8 @@ FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in 
 
 
 @pytest.fixture
-def client(served):
-    with openai.OpenAI(base_url=served.base + "/v1", api_key=KEY, timeout=60) as made:
+def client(site):
+    with openai.OpenAI(base_url=site.base + "/v1", api_key=KEY, timeout=60) as made:
         yield made
 
 
@@ -66,9 +66,9 @@ def test_chat_logprobs(client):
     assert all(entry.logprob == entry.top_logprobs[0].logprob for entry in content)
 
 
-def test_several_requests_at_once_from_the_asynchronous_client(served):
+def test_several_requests_at_once_from_the_asynchronous_client(site):
     async def run():
-        async with openai.AsyncOpenAI(base_url=served.base + "/v1", api_key=KEY) as client:
+        async with openai.AsyncOpenAI(base_url=site.base + "/v1", api_key=KEY) as client:
             whole = ask(client)
             stream = await ask(client, stream=True)
             text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
@@ -108,7 +108,7 @@ def test_vllms_own_fields_go_in_the_extra_body(client):
     assert answer.choices[0].message.content in ("Yes", "No")
 
 
-def test_errors_are_told_once_and_by_their_kind(served, client):
+def test_errors_are_told_once_and_by_their_kind(site, client):
     with pytest.raises(openai.BadRequestError) as bad:
         ask(client, top_p=7)
     assert bad.value.param == "top_p"
@@ -122,20 +122,20 @@ def test_errors_are_told_once_and_by_their_kind(served, client):
         ask(client.with_options(api_key="wrong"))
 
 
-def test_leaving_a_stream_aborts_its_request(served, client):
+def test_leaving_a_stream_aborts_its_request(site, client):
     with client.completions.create(
         model=MODEL, prompt="Count:", max_tokens=900, stream=True,
         extra_body={"ignore_eos": True, "request_id": "leaves"},
     ) as stream:  # fmt: skip
         next(iter(stream))
     began = time.monotonic()
-    until(lambda: served.finished("leaves") == "abort")
+    until(lambda: site.finished("leaves") == "abort")
     assert time.monotonic() - began < 3
 
 
-def test_a_timeout_aborts_its_request(served, client):
+def test_a_timeout_aborts_its_request(site, client):
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.5, max_retries=0).completions.create(
             model=MODEL, prompt="Count:", max_tokens=900, extra_body={"ignore_eos": True, "request_id": "late"}
         )
-    until(lambda: served.finished("late") == "abort")
+    until(lambda: site.finished("late") == "abort")

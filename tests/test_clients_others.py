@@ -25,9 +25,9 @@ def llm(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def llm_folder(served, tmp_path):
+def llm_folder(site, tmp_path):
     (tmp_path / "extra-openai-models.yaml").write_text(
-        f"- model_id: batchscope\n  model_name: {MODEL}\n  api_base: {served.base}/v1\n  api_key_name: batchscope\n"
+        f"- model_id: batchscope\n  model_name: {MODEL}\n  api_base: {site.base}/v1\n  api_key_name: batchscope\n"
         "  supports_schema: true\n"
     )
     (tmp_path / "keys.json").write_text(json.dumps({"batchscope": KEY}))
@@ -49,14 +49,14 @@ def test_llm_holds_the_answer_to_a_schema(llm_folder):
     assert isinstance(json.loads(answer)["big"], bool)
 
 
-def chat_openai(served, **fields):
+def chat_openai(site, **fields):
     from langchain_openai import ChatOpenAI
 
-    return ChatOpenAI(base_url=served.base + "/v1", api_key=KEY, model=MODEL, temperature=0, max_tokens=60, **fields)
+    return ChatOpenAI(base_url=site.base + "/v1", api_key=KEY, model=MODEL, temperature=0, max_tokens=60, **fields)
 
 
-def test_langchain_invokes_and_streams(served):
-    model = chat_openai(served, stream_usage=True)
+def test_langchain_invokes_and_streams(site):
+    model = chat_openai(site, stream_usage=True)
     whole = model.invoke(QUESTION)
     assert "Paris" in whole.content
     chunks = list(model.stream(QUESTION))
@@ -66,7 +66,7 @@ def test_langchain_invokes_and_streams(served):
     )
 
 
-def test_langchain_takes_structured_answers_in_each_of_its_ways(served):
+def test_langchain_takes_structured_answers_in_each_of_its_ways(site):
     from pydantic import BaseModel
 
     class Answer(BaseModel):
@@ -75,7 +75,7 @@ def test_langchain_takes_structured_answers_in_each_of_its_ways(served):
         yes: bool
 
     for method in ("json_schema", "function_calling"):
-        answer = chat_openai(served).with_structured_output(Answer, method=method).invoke(QUESTION)
+        answer = chat_openai(site).with_structured_output(Answer, method=method).invoke(QUESTION)
         assert isinstance(answer, Answer)
 
 
@@ -88,9 +88,9 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="there is n
 
 
 @needs_curl
-def test_curl_reads_an_answer_and_a_stream(served):
+def test_curl_reads_an_answer_and_a_stream(site):
     body = {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": 8}
-    post = [f"{served.base}/v1/chat/completions", "-H", "Content-Type: application/json"]
+    post = [f"{site.base}/v1/chat/completions", "-H", "Content-Type: application/json"]
     whole = json.loads(curl(*post, "-d", json.dumps(body)))["choices"][0]["message"]["content"]
     assert "Paris" in whole
     lines = curl(*post, "-N", "-d", json.dumps(body | {"stream": True})).split("\n\n")
@@ -100,6 +100,6 @@ def test_curl_reads_an_answer_and_a_stream(served):
 
 
 @needs_curl
-def test_curl_reads_an_error(served):
-    told = json.loads(curl(f"{served.base}/v1/completions", "-d", "{}", "-H", "Content-Type: application/json"))
+def test_curl_reads_an_error(site):
+    told = json.loads(curl(f"{site.base}/v1/completions", "-d", "{}", "-H", "Content-Type: application/json"))
     assert told["error"]["message"] == "prompt is missing"

@@ -147,18 +147,20 @@ def test_what_can_never_fit_is_refused_with_the_reason(prompt: Any, max_tokens: 
 
 def test_the_gate_holds_passes_and_lets_a_counted_number_through() -> None:
     engine = Traced()
-    engine.core.pause()
+    engine.core.gate.pause()
     engine.core.add_request(request("A", max_tokens=8))
     assert engine.step() == []
     assert not engine.passes
-    engine.core.step_passes(2)
+    engine.core.gate.step_passes(2)
     assert len([engine.step() for _ in range(5) if engine.core.ready]) == 2
     assert len(engine.passes) == 2
-    assert engine.core.gate_state() == {"paused": True, "permits": 0}
+    assert engine.core.gate_state() == {
+        "paused": True, "permits": 0, "stop": "before_schedule", "rate": None, "breakpoints": [], "hit": None
+    }  # fmt: skip
     assert engine.events[-1].facts == engine.core.gate_state(), "the trace knows the gate"
     engine.core.abort_requests(["A"])
     assert not engine.core.scheduler.requests, "aborts are taken while the gate is closed"
-    engine.core.resume()
+    engine.core.gate.resume()
     engine.run()
     assert len(engine.passes) == 3
 

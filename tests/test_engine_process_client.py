@@ -126,7 +126,7 @@ def test_a_closed_gate_blocks_without_spinning_and_still_takes_calls(shared: Any
     assert cpu_seconds(client.pid) - before < 0.2
     client.call("step_passes", 1)
     read(client, lambda tokens, finished: len(tokens.get("A", ())) == 1)
-    assert client.call("gate_state") == {"paused": True, "permits": 0}
+    assert client.call("gate_state").items() >= {"paused": True, "permits": 0}.items()
     client.abort_requests(["A"])
     wait_for(lambda: is_idle(client))
     client.call("resume")

@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from helpers.page import open_page, settled, shared_server, until
+from helpers.page import settled, until
 
 from tracer.fold import KEPT_FINISHED, apply_change, fold, new_state
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, encode
@@ -32,19 +32,6 @@ FOLD_BYTES = """async ([bytes, maxNumSeqs]) => {
   for (const entry of MessagePack.decodeMulti(new Uint8Array(bytes))) fold(state, entry);
   return { ...state, requests: Object.fromEntries(state.requests), blocks: Object.fromEntries(state.blocks) };
 }"""
-
-
-@pytest.fixture
-def served():
-    server = shared_server()
-    yield server
-    server.rest()
-
-
-@pytest.fixture
-def page(browser, served):
-    with open_page(browser, served) as opened:
-        yield opened
 
 
 def burst_held(page, served, passes):

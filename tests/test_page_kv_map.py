@@ -306,6 +306,8 @@ def test_the_map_can_be_hidden_and_shown_as_a_table(page, served):
     until(page, "window.__model !== undefined")
     assert page.locator("#kv-body").is_hidden()
     page.keyboard.press("k")
+    assert page.locator("#kv-table").bounding_box()["width"] > 300, "the address holds that it is a table"
+    page.click("#kv-table-toggle")
     assert page.locator("#kv").is_visible()
 
 

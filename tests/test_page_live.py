@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers.page import Served, live, open_page, pause, settled, shared_server, table, until, within
+from helpers.page import Served, live, open_page, pause, settled, table, until, within
 
 from tracer.explain import sentence
 
@@ -27,19 +27,6 @@ WATCH = """() => {
   };
   look();
 }"""
-
-
-@pytest.fixture
-def served():
-    server = shared_server()
-    yield server
-    server.rest()
-
-
-@pytest.fixture
-def page(browser, served):
-    with open_page(browser, served) as opened:
-        yield opened
 
 
 def burst(page, size=16):

@@ -3,16 +3,9 @@
 import threading
 
 import pytest
-from helpers.page import live, open_page, pause, settled, shared_server, table, within
+from helpers.page import live, open_page, pause, settled, table, within
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture
-def served():
-    server = shared_server()
-    yield server
-    server.rest()
 
 
 def test_masked_rows_show_how_many_tokens_are_allowed_and_the_likeliest_before_and_after(browser, served):

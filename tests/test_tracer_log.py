@@ -93,7 +93,7 @@ def test_the_gate_counts_the_passes_it_lets_through():
     assert gate.open
     gate.pause()
     assert not gate.open
-    gate.step(2)
+    gate.step_passes(2)
     for _ in range(2):
         assert gate.open
         gate.enter()
@@ -101,4 +101,4 @@ def test_the_gate_counts_the_passes_it_lets_through():
     gate.resume()
     assert gate.open
     with pytest.raises(ValueError, match="1 pass or more"):
-        gate.step(0)
+        gate.step_passes(0)

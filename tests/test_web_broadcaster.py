@@ -6,7 +6,7 @@ import pytest
 
 from tracer.log import Log
 from tracer.schema import EventRecord, encode
-from webui.broadcaster import FRAME_BYTES, IN_FLIGHT, MAX_BEHIND, Broadcaster
+from webui.broadcaster import FRAME_BYTES, IN_FLIGHT, MAX_BEHIND, PERIOD, SENDS, Broadcaster
 
 
 class Room:
@@ -15,7 +15,12 @@ class Room:
     def __init__(self, **log_limits):
         self.log = Log(4, **log_limits)
         self.sent = []
-        self.broadcaster = Broadcaster(self.log, lambda event, data, to: self.sent.append((to, event, data)))
+        self.emits = 0
+        self.broadcaster = Broadcaster(self.log, self._emit)
+
+    def _emit(self, event, data, to):
+        self.emits += 1
+        self.sent += [(sid, event, data) for sid in ([to] if isinstance(to, str) else to)]
 
     def happen(self, count=1, size=10):
         for _ in range(count):
@@ -56,7 +61,7 @@ def test_a_viewer_without_credit_is_skipped_and_then_gets_one_merged_frame(room)
     assert room.broadcaster.viewers()["a"].skipped == 5
     room.broadcaster.acknowledge("a", 0)
     [(_, _, (span, data))] = room.tick()
-    assert span == {"from": 2, "to": 6}
+    assert span == {"engine": "main", "from": 2, "to": 6}
     assert data == b"".join(room.log.entries(2, 6))
 
 
@@ -73,16 +78,16 @@ def test_after_a_resync_frames_go_on_from_the_seq_that_it_named(room):
     room.happen(MAX_BEHIND + 100)
     room.broadcaster.add("a", -1)
     [(_, event, data)] = room.tick()
-    assert (event, data) == ("resync", {"seq": MAX_BEHIND + 99})
+    assert (event, data) == ("resync", {"engine": "main", "seq": MAX_BEHIND + 99})
     room.happen(2)
     [(_, event, (span, _))] = room.tick()
-    assert (event, span) == ("frame", {"from": MAX_BEHIND + 100, "to": MAX_BEHIND + 101})
+    assert (event, span) == ("frame", {"engine": "main", "from": MAX_BEHIND + 100, "to": MAX_BEHIND + 101})
 
 
 def test_a_viewer_of_another_engines_log_takes_the_state(room):
     room.happen(3)
     room.broadcaster.add("a", 1000)
-    assert room.tick() == [("a", "resync", {"seq": 2})]
+    assert room.tick() == [("a", "resync", {"engine": "main", "seq": 2})]
 
 
 def test_frames_stay_below_256_kb_and_an_entry_that_fits_in_none_makes_a_resync(room):
@@ -96,23 +101,53 @@ def test_frames_stay_below_256_kb_and_an_entry_that_fits_in_none_makes_a_resync(
     assert max(sizes) <= FRAME_BYTES < 1 << 18
     assert sum(sizes) == sum(map(len, room.log.entries(0, 9)))
     room.happen(size=FRAME_BYTES)
-    assert room.tick() == [("a", "resync", {"seq": 10})]
+    assert room.tick() == [("a", "resync", {"engine": "main", "seq": 10})]
 
 
 def test_forgotten_entries_make_a_resync():
     room = Room(memory_bytes=1, spill_bytes=1)
     room.broadcaster.add("a", -1)
     room.happen(400)
-    assert room.tick() == [("a", "resync", {"seq": 399})]
+    assert room.tick() == [("a", "resync", {"engine": "main", "seq": 399})]
 
 
-def test_fifty_viewers_of_the_same_log_share_one_frame(room):
+def test_fifty_viewers_of_the_same_log_share_one_frame_that_is_packed_once(room):
     for i in range(50):
         room.broadcaster.add(str(i), -1)
     room.happen(4)
     frames = [data for _, _, (_, data) in room.tick()]
     assert len(frames) == 50
     assert len({id(data) for data in frames}) == 1
+    assert room.emits == 1
+
+
+def test_many_viewers_get_fewer_frames_a_second_so_that_they_cost_no_more_together(room):
+    assert room.broadcaster.period == PERIOD
+    for i in range(50):
+        room.broadcaster.add(str(i), -1)
+    assert 50 / room.broadcaster.period == SENDS
+    assert room.broadcaster.period < 0.2
+
+
+def test_an_announcement_reaches_who_is_there_and_who_comes_later_once(room):
+    room.broadcaster.add("a", -1)
+    room.broadcaster.announce("engines", [1])
+    assert room.tick() == [("a", "engines", [1])]
+    room.broadcaster.add("b", -1)
+    assert room.tick() == [("b", "engines", [1])]
+    assert room.tick() == []
+
+
+def test_who_does_not_read_is_told_the_newest_announcement_alone_once_there_is_credit(room):
+    room.broadcaster.add("a", -1)
+    for _ in range(IN_FLIGHT):
+        room.happen()
+        room.tick()
+    for number in range(100):
+        room.broadcaster.announce("engines", [number])
+        assert room.tick() == []
+    room.broadcaster.acknowledge("a", 0)
+    assert room.tick() == [("a", "engines", [99])]
 
 
 def test_the_thread_sends_and_survives_an_error(room):

@@ -77,7 +77,7 @@ def test_aborted_not_arrived_held_and_unknown():
     engine.add("A", 4, max_tokens=9)
     engine.run(2)
     engine.add("B", 4)
-    engine.core.pause()
+    engine.core.gate.pause()
     assert engine.why("B", 1) == ("not_arrived", {"arrival_pass": 2})
     assert engine.why("B") == ("held", {"pass": 2})
     assert engine.why("B", 3) == ("held", {"pass": 3})
@@ -85,7 +85,7 @@ def test_aborted_not_arrived_held_and_unknown():
     assert engine.why("A", 2) == ("aborted", {"pass": 1})
     assert engine.why("A", 1)[0] == "scheduled"
     assert engine.why("Z") == ("unknown", {})
-    engine.core.resume()
+    engine.core.gate.resume()
     assert engine.why("B", 9) == ("not_run", {"pass": 9, "last": 1})
 
 

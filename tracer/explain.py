@@ -4,9 +4,11 @@ import json
 from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from tracer.log_view import LogView
 from tracer.phases import Phase
-from tracer.schema import PassRecord, decode
+from tracer.schema import PassRecord, PhaseRecord, decode
 
 SENTENCES: dict[str, str] = json.loads(files("tracer").joinpath("why.json").read_text(encoding="utf-8"))
 
@@ -14,8 +16,8 @@ SENTENCES: dict[str, str] = json.loads(files("tracer").joinpath("why.json").read
 def explain(log: LogView, req_id: str, pass_id: int | None = None) -> dict[str, Any]:
     """Return {request, pass, code, numbers, text} for a pass, by default the newest.
 
-    While the engine is held, the default is the pass that it is held before. Raises tracer.log.Gone for a pass that the
-    log has forgotten, ValueError for a negative one.
+    While the engine is held, the default is the pass that it is held before, or in. Raises tracer.log.Gone for a pass
+    that the log has forgotten, ValueError for a negative one.
     """
     last, gate, lifetimes = log.newest()
     if pass_id is None:
@@ -45,15 +47,19 @@ def _reason(log: LogView, req_id: str, pass_id: int, last: int, gate: dict, live
             return "aborted", {"pass": life.end_pass}
         return "finished", {"pass": life.end_pass, "reason": life.finish_reason}
     if pass_id > last:
-        return ("held", {"pass": pass_id}) if _held(gate) else ("not_run", {"pass": pass_id, "last": last})
-    code, numbers = _recorded(log, pass_id)[req_id]
+        under_way = gate.get("held")
+        if under_way is None or under_way["pass_id"] != pass_id:
+            return ("held", {"pass": pass_id}) if _held(gate) else ("not_run", {"pass": pass_id, "last": last})
+        code, numbers = _decided(msgspec.convert(under_way["phases"], list[PhaseRecord]))[req_id]
+    else:
+        entry = decode(log.pass_bytes(pass_id))
+        assert isinstance(entry, PassRecord)
+        code, numbers = _decided(entry.phases)[req_id]
     return code, numbers
 
 
-def _recorded(log: LogView, pass_id: int) -> dict[str, Any]:
-    entry = decode(log.pass_bytes(pass_id))
-    assert isinstance(entry, PassRecord)
-    return next(phase.facts["why"] for phase in entry.phases if phase.phase == Phase.SCHEDULE)
+def _decided(phases: list[PhaseRecord]) -> dict[str, Any]:
+    return next(phase.facts["why"] for phase in phases if phase.phase == Phase.SCHEDULE)
 
 
 def _held(gate: dict[str, Any]) -> bool:

@@ -1,44 +1,48 @@
 """The numbered log of one engine: recent entries in memory, older ones in a temporary file, the oldest forgotten."""
 
-import contextlib
 import copy
-import tempfile
 import threading
+import time
 from array import array
+from bisect import bisect_left
 from collections import deque
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
-from tracer.fold import fold, new_state
+from tracer.history import Cuts, Edges, History
 from tracer.lifetimes import Lifetimes
 from tracer.schema import decode
+from tracer.spill import Gone, Spill
+from tracer.trace_format import Span
+
+__all__ = ["Gone", "Log"]
 
 MEMORY_BYTES = 32 << 20
 SPILL_BYTES = 1 << 30
 FOLD_EVERY = 256  # entries that may wait to be folded
 
 
-class Gone(LookupError):
-    """The entry existed and has been forgotten to bound the log's size."""
-
-
 class Log:
     """Takes encoded entries in the order of their seq, from one thread, and serves them to many.
 
     Memory is bounded by `memory_bytes` (or the newest 257 entries, where those are larger), some 16 bytes an entry to
-    find the older ones, and the lifetimes of KEPT_LIFETIMES requests; the temporary file by `spill_bytes`.
+    find the older ones, and the lifetimes of KEPT_LIFETIMES requests; the temporary files by `spill_bytes` and by what
+    tracer.history keeps.
     """
 
     def __init__(self, max_num_seqs: int, memory_bytes: int = MEMORY_BYTES, spill_bytes: int = SPILL_BYTES) -> None:
+        self.created = time.time()  # seconds since the epoch
         self.dropped = 0  # entries forgotten
         self._memory_bytes = memory_bytes
         self._recent: deque[bytes] = deque()
         self._recent_size = 0
         self._next = 0
         self._pass_seqs = array("q")
-        self._spill = _Spill(spill_bytes)
-        self._state = new_state(max_num_seqs)
+        self._spill = Spill(spill_bytes)
+        self._cuts = Cuts(max_num_seqs)
+        self._state = self._cuts.state
+        self._history = History(self)
         self._lifetimes = Lifetimes()
         self._changed = threading.Condition()
 
@@ -87,6 +91,30 @@ class Log:
             self._catch_up()
             return self._state["pass_id"], self._state["gate"], self._lifetimes
 
+    def spans(self) -> list[Span]:
+        """The span of every block that the run is cut into; the last one may grow."""
+        with self._changed:
+            self._catch_up()
+            return self._cuts.spans()
+
+    @property
+    def oldest_block(self) -> int:
+        """The number of the oldest block that is not forgotten."""
+        with self._changed:
+            spans = self._cuts.spans()
+            number = bisect_left(spans, self.dropped, key=lambda span: span.first_seq)
+            return max(number, self._cuts.oldest)
+
+    def section(self, number: int) -> bytes:
+        """Return a block as it would be in a file. Raises IndexError, and Gone where it is forgotten."""
+        return self._history.section(number)
+
+    def edges(self, number: int) -> tuple[Span, Edges]:
+        """Return the span of a block and what it needs besides its entries. Raises IndexError, Gone."""
+        with self._changed:
+            self._catch_up()
+            return self._cuts.spans()[number], self._cuts.edges(number)
+
     def wait(self, seq: int, timeout: float | None = None) -> bool:
         """Wait until an entry after `seq` exists; return whether it does."""
         with self._changed:
@@ -94,11 +122,13 @@ class Log:
 
     def close(self) -> None:
         self._spill.close()
+        self._cuts.close()
 
     def _catch_up(self) -> None:
         for seq in range(self._state["seq"] + 1, self._next):
-            entry = decode(self._read(seq))
-            fold(self._state, entry)
+            data = self._read(seq)
+            entry = decode(data)
+            self._cuts.fold(entry, len(data))
             self._lifetimes.observe(entry)
 
     def _shrink(self) -> None:
@@ -115,66 +145,3 @@ class Log:
 class _Head(msgspec.Struct):
     seq: int
     kind: str
-
-
-class _Spill:
-    """Entries 0, 1, 2, ... in two temporary files of half the size each: when the newer is full, the older goes.
-
-    Where the disk takes no more, everything spilled is forgotten and counted, and the engine goes on.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._segment_bytes = max_bytes // 2
-        self._segments: list[_Segment] = []
-        self._next = 0
-
-    def append(self, data: bytes) -> int:
-        """Store the next entry and return how many were forgotten for it."""
-        forgotten = 0
-        try:
-            if not self._segments or self._segments[-1].size + len(data) > self._segment_bytes:
-                self._segments.append(_Segment(self._next))
-            self._segments[-1].append(data)
-            if len(self._segments) > 2:
-                forgotten = self._drop(1)
-        except OSError:
-            forgotten = self._drop(len(self._segments)) + 1
-        self._next += 1
-        return forgotten
-
-    def read(self, seq: int) -> bytes:
-        for segment in self._segments:
-            if segment.first <= seq < segment.first + len(segment.offsets):
-                return segment.read(seq)
-        raise Gone(f"entry {seq} is older than what the log keeps")
-
-    def close(self) -> None:
-        self._drop(len(self._segments))
-
-    def _drop(self, count: int) -> int:
-        dropped, self._segments = self._segments[:count], self._segments[count:]
-        for segment in dropped:
-            with contextlib.suppress(OSError):  # what the full disk did not take is still in the buffer
-                segment.file.close()
-        return sum(len(segment.offsets) for segment in dropped)
-
-
-class _Segment:
-    def __init__(self, first: int) -> None:
-        self.first = first
-        self.size = 0
-        self.offsets = array("q")
-        self.file: IO[bytes] = tempfile.TemporaryFile(prefix="batchscope-log-")  # noqa: SIM115 (closed by _Spill)
-
-    def append(self, data: bytes) -> None:
-        self.file.seek(self.size)
-        self.file.write(data)
-        self.file.flush()
-        self.offsets.append(self.size)
-        self.size += len(data)
-
-    def read(self, seq: int) -> bytes:
-        i = seq - self.first
-        end = self.offsets[i + 1] if i + 1 < len(self.offsets) else self.size
-        self.file.seek(self.offsets[i])
-        return self.file.read(end - self.offsets[i])

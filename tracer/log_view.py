@@ -3,10 +3,14 @@
 from typing import Any, Protocol
 
 from tracer.lifetimes import Lifetimes
+from tracer.trace_format import Span
 
 
 class LogView(Protocol):
     """See tracer.log.Log, whose errors these methods raise too."""
+
+    @property
+    def created(self) -> float: ...
 
     @property
     def last_seq(self) -> int: ...
@@ -18,5 +22,12 @@ class LogView(Protocol):
     def state(self) -> dict[str, Any]: ...
 
     def newest(self) -> tuple[int, dict[str, Any], Lifetimes]: ...
+
+    def spans(self) -> list[Span]: ...
+
+    @property
+    def oldest_block(self) -> int: ...
+
+    def section(self, number: int) -> bytes: ...
 
     def wait(self, seq: int, timeout: float | None = None) -> bool: ...

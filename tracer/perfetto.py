@@ -66,7 +66,8 @@ def _span(name: str, lane: int, start_ns: int, end_ns: int, args: dict[str, Any]
 
 def _instant(entry: EventRecord, at: float) -> dict[str, Any]:
     name = f"{entry.kind} {entry.facts.get('event', '')}".strip()
-    return {"ph": "i", "s": "t", "name": name, "pid": PROCESS, "tid": EVENTS, "ts": at, "args": entry.facts}
+    args = {fact: value for fact, value in entry.facts.items() if fact != "held"}  # its pass says it all
+    return {"ph": "i", "s": "t", "name": name, "pid": PROCESS, "tid": EVENTS, "ts": at, "args": args}
 
 
 def _named(what: str, lane: int, name: str) -> dict[str, Any]:

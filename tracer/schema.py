@@ -67,7 +67,11 @@ class PassRecord(msgspec.Struct):
 
 
 class EventRecord(msgspec.Struct):
-    """What happens between passes: kind is "request" (added, aborted, refused) or "gate" (paused, resumed, a step)."""
+    """What happens between passes: kind is "request" (added, aborted, refused) or "gate" (see Gate.state).
+
+    While the gate holds a pass inside, its facts have `held`: pass_id, time, start_ns and the phases so far, as the
+    PassRecord will have them. Requests that are added then have a seq before that of the pass.
+    """
 
     seq: int
     kind: str

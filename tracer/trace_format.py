@@ -48,7 +48,8 @@ class Header(msgspec.Struct, kw_only=True):
     """What was recorded. `config` is what /api/config gave, and all that the page needs to know beforehand."""
 
     schema_version: int
-    engine: str
+    engine: str  # which program it is
+    engine_id: str = "main"  # of that program's engines
     model: str
     created: float  # seconds since the epoch
     max_num_seqs: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
@@ -87,11 +88,14 @@ class Index(msgspec.Struct):
     lifetimes: Annotated[list[tuple[str, Lifetime]], msgspec.Meta(max_length=KEPT_LIFETIMES)]  # after the last entry
 
 
-def pack(tag: bytes, data: bytes, prefix: bytes = b"") -> bytes:
-    """Return one section. Raises TraceError where the data is larger than a reader would take."""
+def pack(tag: bytes, data: bytes, prefix: bytes = b"", level: int = 6) -> bytes:
+    """Return one section, deflated as hard as `level` says (1 to 9).
+
+    Raises TraceError where the data is larger than a reader would take.
+    """
     if len(data) > MAX_INFLATED[tag]:
         raise TraceError(f"{len(data)} bytes in one {tag.decode()} section: a trace holds {MAX_INFLATED[tag]} at most")
-    stored = prefix + _deflate(data)
+    stored = prefix + _deflate(data, level)
     head = SECTION.pack(tag, len(stored), len(data), 0)[:-4]
     return head + zlib.crc32(stored, zlib.crc32(head)).to_bytes(4, "big") + stored
 
@@ -151,6 +155,6 @@ def decode_as(data: bytes, kind: Any, what: str) -> Any:
         raise TraceError(f"its {what} cannot be read: {error}") from None
 
 
-def _deflate(data: bytes) -> bytes:
-    deflater = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+def _deflate(data: bytes, level: int) -> bytes:
+    deflater = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     return deflater.compress(data) + deflater.flush()

@@ -65,6 +65,11 @@ class TraceReader:
         self._final: dict[str, Any] | None = None
 
     @property
+    def created(self) -> float:
+        """When the run began, in seconds since the epoch."""
+        return self.header.created
+
+    @property
     def num_passes(self) -> int:
         """The number of the pass after the last one."""
         return self.index[-1].span.next_pass if self.index else 0
@@ -121,6 +126,12 @@ class TraceReader:
     def wait(self, seq: int, timeout: float | None = None) -> bool:
         """Return whether an entry after `seq` exists: none will come."""
         return self.last_seq > seq
+
+    oldest_block = 0  # each block that there is can be read
+
+    def spans(self) -> list[Span]:
+        """The span of every block."""
+        return [entry.span for entry in self.index]
 
     def __iter__(self) -> Iterator[Entry]:
         """Every entry, decoded. Raises TraceError at the first that cannot be read."""

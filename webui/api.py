@@ -17,6 +17,7 @@ from webui.services import services
 
 blueprint = Blueprint("api", __name__, url_prefix="/api")
 LOG_BYTES = 256_000  # a reply of /api/log ends after about so much
+ACTIONS = ("pause", "resume", "step", "step_stop", "rate", "breakpoints")
 LOG_STEP = 64  # entries taken from the log at a time
 Default = TypeVar("Default", int, None)
 
@@ -36,8 +37,12 @@ class PageRequest(msgspec.Struct, kw_only=True):
 
 
 class Control(msgspec.Struct):
+    """What the gate is to do. `passes` go with "step", `rate` and `breakpoints` with the actions of those names."""
+
     action: str
     passes: int = 1
+    rate: float | None = None  # passes a second; null for as many as can be
+    breakpoints: list[dict[str, Any]] | None = None
 
 
 @blueprint.get("/config")
@@ -135,13 +140,23 @@ def control() -> Response:
     if not 1 <= body.passes <= MAX_STEP:
         raise ApiError(400, f"passes must be from 1 to {MAX_STEP}, got {body.passes}", "passes")
     llm = services().llm
-    match body.action:
-        case "pause" | "resume":
-            llm.call(body.action)
-        case "step":
-            llm.call("step_passes", body.passes)
-        case _:
-            raise ApiError(400, f"action must be pause, resume or step, got {body.action!r}", "action")
+    try:
+        match body.action:
+            case "pause" | "resume" | "step_stop":
+                llm.call(body.action)
+            case "step":
+                llm.call("step_passes", body.passes)
+            case "rate":
+                llm.call("set_rate", body.rate)
+            case "breakpoints" if body.breakpoints is not None:
+                llm.call("set_breakpoints", body.breakpoints)
+            case "breakpoints":
+                raise ApiError(400, "breakpoints is missing: give a list, empty for none", "breakpoints")
+            case _:
+                raise ApiError(400, f"action must be one of {', '.join(ACTIONS)}, got {body.action!r}", "action")
+    except ValueError as error:  # the gate's own words
+        field = body.action if body.action in ("rate", "breakpoints") else "action"
+        raise ApiError(400, str(error), field) from None
     return _json({"gate": llm.call("gate_state")})
 
 

@@ -5,14 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from flask import Flask, Response, request
-from flask_socketio import SocketIO
+from flask_socketio import ConnectionRefusedError, SocketIO
 
+from engine.async_llm import AsyncLLM
 from tracer.recording import Recording
-from webui import api, openai_api, openapi, server_api, trace_api
+from webui import api, openai_api, openapi, presets_api, profile_api, server_api, trace_api
 from webui.broadcaster import Broadcaster
 from webui.engine_like import EngineLike
-from webui.errors import install_error_handlers
-from webui.page_facts import EngineFacts
+from webui.engines import Engines
+from webui.errors import ApiError, install_error_handlers
+from webui.page_facts import MAIN, EngineFacts
+from webui.preset_engine import MakeServices
+from webui.presets import presets
 from webui.replay import ReplayLLM
 from webui.security import Access, Guard, content_security_policy
 from webui.services import Services
@@ -28,33 +32,47 @@ def create_app(
 ) -> tuple[Flask, SocketIO]:
     """Return the app and its Socket.IO server for one engine or replay.
 
-    Its Services, to be started, are in app.extensions.
+    In app.extensions are its Services ("batchscope"), to be started, and its Engines ("engines"), to be closed.
     """
     access = access or Access()
     app = Flask(__name__, static_folder=str(STATIC), static_url_path="/static")
     app.url_map.merge_slashes = False  # a redirect would be HTML, under /v1 as well
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     socketio = SocketIO(app, async_mode="threading", async_handlers=False, manage_session=False, always_connect=True)
-    facts = llm.facts if isinstance(llm, ReplayLLM) else EngineFacts(llm.config, llm.tokenizer)
+    facts = llm.facts if isinstance(llm, ReplayLLM) else EngineFacts(llm.config, llm.tokenizer, llm.sources)
     shared = Services(llm, facts, access, Broadcaster(llm.log, socketio.emit), recording)
-    app.extensions["batchscope"] = shared
+    engines = Engines(shared, {} if isinstance(llm, ReplayLLM) else presets(), _beside(access, socketio))
+    app.extensions.update(batchscope=shared, engines=engines)
     app.register_blueprint(api.blueprint)
     app.register_blueprint(openai_api.blueprint)
     app.register_blueprint(server_api.blueprint)
     app.register_blueprint(openapi.blueprint)
     app.register_blueprint(trace_api.blueprint)
+    app.register_blueprint(presets_api.blueprint)
+    app.register_blueprint(profile_api.blueprint)
     if isinstance(llm, ReplayLLM):
         llm.guard(app)
-    app.add_url_rule("/", "page", _page)
+    app.add_url_rule("/", "page", lambda: _page("index.html"))
+    app.add_url_rule("/compare", "compare", lambda: _page("compare.html"))
     app.after_request(_harden)
     install_error_handlers(app)
-    _connect_viewers(socketio, shared.broadcaster)
+    _connect_viewers(socketio, engines)
     app.wsgi_app = Guard(app.wsgi_app, access)  # type: ignore[method-assign]
     return app, socketio
 
 
-def _page() -> Response:
-    html = (STATIC / "index.html").read_bytes()
+def _beside(access: Access, socketio: SocketIO) -> MakeServices:
+    """Return what makes the services of a preset's engine."""
+
+    def make(llm: AsyncLLM, engine_id: str, preset: dict[str, Any]) -> Services:
+        facts = EngineFacts(llm.config, llm.tokenizer, llm.sources, engine_id, preset)
+        return Services(llm, facts, access, Broadcaster(llm.log, socketio.emit, engine_id))
+
+    return make
+
+
+def _page(name: str) -> Response:
+    html = (STATIC / name).read_bytes()
     response = Response(html, content_type="text/html; charset=utf-8")
     response.headers["Content-Security-Policy"] = content_security_policy(html)
     response.add_etag()
@@ -72,21 +90,29 @@ def _harden(response: Response) -> Response:
     return response
 
 
-def _connect_viewers(socketio: SocketIO, broadcaster: Broadcaster) -> None:
-    """Viewers only look: whoever comes is given the log, and says how far it has got. Acting is done by POST."""
+def _connect_viewers(socketio: SocketIO, engines: Engines) -> None:
+    """Viewers only look: whoever comes is given an engine's log, and says how far it has got. Acting is by POST."""
+    watching: dict[str, Broadcaster] = {}
 
     @socketio.on("connect")
     def connect(auth: Any = None) -> None:
-        seq = auth.get("seq") if isinstance(auth, dict) else None
+        shown = auth if isinstance(auth, dict) else {}
+        seq, engine_id = shown.get("seq"), shown.get("engine", MAIN)
+        try:
+            broadcaster = engines.services(str(engine_id)).broadcaster
+        except ApiError as error:
+            raise ConnectionRefusedError(error.message) from None
+        watching[request.sid] = broadcaster  # type: ignore[attr-defined]
         broadcaster.add(request.sid, seq if type(seq) is int and seq >= 0 else -1)  # type: ignore[attr-defined]
 
     @socketio.on("disconnect")
     def disconnect(reason: Any = None) -> None:
-        broadcaster.remove(request.sid)  # type: ignore[attr-defined]
+        if broadcaster := watching.pop(request.sid, None):  # type: ignore[attr-defined]
+            broadcaster.remove(request.sid)  # type: ignore[attr-defined]
 
     # Taken from the Socket.IO server itself: a Flask context for each of thousands of acknowledgements costs too much.
     @socketio.server.on("ack")
     def ack(sid: str, data: Any = None) -> None:
         seq = data.get("to") if isinstance(data, dict) else None
-        if type(seq) is int:
+        if type(seq) is int and (broadcaster := watching.get(sid)):
             broadcaster.acknowledge(sid, seq)

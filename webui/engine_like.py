@@ -22,6 +22,9 @@ class EngineLike(Protocol):
     def log(self) -> LogView: ...
 
     @property
+    def sources(self) -> dict[str, Any]: ...
+
+    @property
     def healthy(self) -> bool: ...
 
     def generate(

@@ -6,6 +6,7 @@ map, so that each can be put in as a data: URL.
 
 import base64
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,7 @@ IMPORT_MAP = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
 SCRIPT = re.compile(r'<script src="/static/([^"]+)" defer></script>')
 MAIN = '<script type="module" src="/static/main.js"></script>'
 UNUSED = ("vendor/socket.io.min.js",)  # a recording has no live connection
+LATE = ("plotly-basic.min.js", "modern-screenshot.js")  # of vendor; static/late.js runs them when they are needed
 CHUNK = 3 << 18  # of the trace at a time; a multiple of 3, so that base64 can be joined
 
 
@@ -49,6 +51,8 @@ def export(reader: TraceReader) -> Iterator[str]:
     before, after = page.split(MAIN)
     yield before
     yield f'<script type="application/json" id="trace-config">{config}</script>\n'
+    for name in LATE:
+        yield f'<script type="text/plain" id="late-{name}">{_deflated(name)}</script>\n'
     yield '<script type="text/plain" id="trace">'
     yield from _base64(_file(reader))
     yield '</script>\n<script type="module">import "main";</script>'
@@ -90,6 +94,12 @@ def _import_map(text: str) -> str:
 
 def _script(name: str) -> str:
     return re.sub(r"</(script)", r"<\\/\1", _text(name), flags=re.IGNORECASE)
+
+
+def _deflated(name: str) -> str:
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    data = deflate.compress((STATIC / "vendor" / name).read_bytes()) + deflate.flush()
+    return base64.b64encode(data).decode()
 
 
 def _data_url(kind: str, name: str) -> str:

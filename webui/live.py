@@ -107,16 +107,23 @@ class Drain(threading.Thread):
         self._live = live
         self._streams: dict[str, RequestStream] = {}
         self._added = threading.Condition()
+        self._stopping = False
 
     def add(self, request_id: str, stream: RequestStream) -> None:
         with self._added:
             self._streams[request_id] = stream
             self._added.notify()
 
+    def stop(self) -> None:
+        """End the thread. What it has not read stays unread."""
+        with self._added:
+            self._stopping = True
+            self._added.notify()
+
     def run(self) -> None:
-        while True:
+        while not self._stopping:
             with self._added:
-                self._added.wait_for(lambda: self._streams)
+                self._added.wait_for(lambda: self._streams or self._stopping)
                 streams = list(self._streams.items())
             for request_id, stream in streams:
                 if _drained(stream):

@@ -9,9 +9,11 @@ import msgspec
 from engine.config import EngineConfig
 from engine.tokenizer import Tokenizer
 from tracer.explain import SENTENCES
+from tracer.explanations import EXPLANATIONS
 from tracer.phases import Phase
 from tracer.schema import SCHEMA_VERSION
 
+MAIN = "main"  # the id of the engine that is served; presets have others
 MAX_COPIES = 64
 MAX_STEP = 1000
 
@@ -33,8 +35,19 @@ class PageFacts(Protocol):
 class EngineFacts:
     """Of an engine that runs. The vocabulary is packed when first asked for."""
 
-    def __init__(self, config: EngineConfig, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        tokenizer: Tokenizer,
+        sources: dict[str, Any],
+        engine_id: str = MAIN,
+        preset: dict[str, Any] | None = None,
+    ) -> None:
+        """`sources`: see engine.sources.phase_sources. `preset`: what the page shows of the preset that it plays."""
+        self._engine_id = engine_id
+        self._preset = preset
         self._config = config
+        self._sources = sources
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
         self._packed: tuple[bytes, str] | None = None
@@ -51,6 +64,8 @@ class EngineFacts:
         settings = msgspec.to_builtins(config, enc_hook=str)
         settings["model_config"].pop("hf_config")
         return {
+            "engine": self._engine_id,
+            "preset": self._preset,
             "model": self.model_name,
             "config": settings,
             "max_model_len": config.model_config.max_model_len,
@@ -62,6 +77,8 @@ class EngineFacts:
             "phases": [phase.value for phase in Phase],
             "schema_version": SCHEMA_VERSION,
             "why": SENTENCES,
+            "explanations": EXPLANATIONS,
+            "sources": self._sources,
             "limits": {"max_copies": MAX_COPIES, "max_step": MAX_STEP},
         }
 

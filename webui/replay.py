@@ -47,6 +47,10 @@ class ReplayLLM:
     def tokenizer(self) -> Any:
         self._refuse()
 
+    @property
+    def sources(self) -> Any:
+        self._refuse()
+
     def generate(
         self,
         prompt: Any,

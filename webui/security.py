@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 
@@ -16,6 +16,7 @@ from webui.errors import error_body
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 READING = ("GET", "HEAD")
+PAGES = ("/", "/compare")
 KEYED = ("/v1", "/tokenize", "/detokenize")  # what --api-key guards
 NO_KEY = "send the server's key as Authorization: Bearer KEY (it was started with --api-key)"
 INLINE_SCRIPT = re.compile(rb"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.DOTALL)
@@ -82,8 +83,8 @@ class Guard:
         if self._lacks_key(environ):
             return _answer(start_response, "401 Unauthorized", error_body(401, NO_KEY), ("WWW-Authenticate", "Bearer"))
         token = _query_token(environ)
-        if self._access.presenter and token and environ.get("PATH_INFO") == "/":
-            return self._remember(token, start_response)
+        if self._access.presenter and token and environ.get("PATH_INFO") in PAGES:
+            return self._remember(token, environ, start_response)
         return self._app(environ, start_response)
 
     def _refusal(self, environ: Environ) -> str | None:
@@ -117,10 +118,12 @@ class Guard:
             return ""
         return morsel.value if morsel else ""
 
-    def _remember(self, token: str, start_response: StartResponse) -> Iterable[bytes]:
+    def _remember(self, token: str, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Move the token from the address, where others could read it, to a cookie."""
         cookie = f"{self._access.cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
-        return _answer(start_response, "303 See Other", b"", ("Location", "/"), ("Set-Cookie", cookie))
+        query = urlencode({name: values[0] for name, values in _query(environ).items() if name != "token"})
+        address = environ["PATH_INFO"] + (f"?{query}" if query else "")
+        return _answer(start_response, "303 See Other", b"", ("Location", address), ("Set-Cookie", cookie))
 
 
 def content_security_policy(page: bytes) -> str:
@@ -129,7 +132,7 @@ def content_security_policy(page: bytes) -> str:
     scripts = " ".join(["'self'", *(f"'sha256-{digest}'" for digest in digests)])
     return (
         f"default-src 'self'; script-src {scripts}; img-src 'self' data: blob:; "
-        "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
     )
 
 
@@ -148,7 +151,11 @@ def _is_keyed(environ: Environ) -> bool:
 
 
 def _query_token(environ: Environ) -> str:
-    return parse_qs(environ.get("QUERY_STRING", "")).get("token", [""])[0]
+    return _query(environ).get("token", [""])[0]
+
+
+def _query(environ: Environ) -> dict[str, list[str]]:
+    return parse_qs(environ.get("QUERY_STRING", ""))
 
 
 def _hostname(host: str) -> str | None:

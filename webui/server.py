@@ -85,6 +85,7 @@ class Server:
         """Abort what runs, let its responses end, and stop the engine. Returns how many requests were aborted."""
         aborted = self.services.live.close(LAST_WORDS)
         self.services.broadcaster.stop()
+        self.app.extensions["engines"].close()
         self._http.shutdown()
         self._thread.join()
         self._llm.shutdown()

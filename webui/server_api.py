@@ -122,6 +122,10 @@ def reset_prefix_cache() -> dict[str, str]:
     given = request.args.get("reset_running_requests", "false")
     if given not in ("true", "false"):
         raise ApiError(400, f"reset_running_requests must be true or false, got {given!r}", "reset_running_requests")
-    if not services().llm.call("reset_prefix_cache", given == "true"):
+    try:
+        done = services().llm.call("reset_prefix_cache", given == "true")
+    except ValueError as error:  # the engine is held inside a pass
+        raise ApiError(409, str(error)) from None
+    if not done:
         raise ApiError(409, "requests hold blocks of the cache: wait for them, or add ?reset_running_requests=true")
     return {"status": "reset"}

@@ -39,6 +39,7 @@ def app(
     services.start()
     atexit.register(llm.shutdown)
     atexit.register(services.live.close, timeout=3.0)
+    atexit.register(flask_app.extensions["engines"].close)
     if share:
         print("\n".join(addresses(access)), file=sys.stderr, flush=True)
     return flask_app

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from batchscope.bench.peer import python_of
 from batchscope.bench.protocol import MARK
 
 
@@ -14,11 +15,15 @@ def ours(model: str, rows: int, passes: int) -> dict[str, float]:
     return _run([sys.executable, "-m", "batchscope.bench.overhead_batchscope", model, str(rows), str(passes)], {})
 
 
-def vllm(environment: Path, model: Path, rows: int, passes: int) -> dict[str, float]:
+def vllm(environment: Path, model: str, rows: int, passes: int) -> dict[str, float]:
     """Measure vLLM with the Python of its environment."""
     script = Path(__file__).with_name("overhead_vllm.py")
-    command = [str(environment / "bin" / "python"), str(script), str(model), str(rows), str(passes)]
+    command = [str(python_of(environment)), str(script), model, str(rows), str(passes)]
     return _run(command, {"VLLM_CPU_KVCACHE_SPACE": "2"})
+
+
+def line(title: str, medians: dict[str, float]) -> str:
+    return f"{title:>16}: " + "  ".join(f"{name} {value:.0f} µs" for name, value in medians.items())
 
 
 def _run(command: list[str], env: dict[str, str]) -> dict[str, float]:

@@ -2,21 +2,36 @@
 
 import json
 import sys
+from importlib.metadata import version
 
 from batchscope import LLM, SamplingParams
-from batchscope.bench.protocol import serve
+from batchscope.bench.protocol import Engine, serve
 
 
-def main() -> None:
-    llm = LLM(model=sys.argv[1], **json.loads(sys.argv[2]))
+class Batchscope(Engine):
+    name = "batchscope"
 
-    def generate(prompts: list[list[int]], new_tokens: int) -> None:
-        params = SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=True)
-        outputs = llm.generate(prompts, params, use_tqdm=False)
+    def __init__(self, model: str, settings: dict) -> None:
+        self.version = version("batchscope")
+        self.llm = LLM(model=model, **settings)
+
+    def generate(self, prompts: list[list[int]], new_tokens: int) -> None:
+        outputs = self.llm.generate(prompts, _params(new_tokens), use_tqdm=False)
         assert all(len(output.token_ids) == new_tokens for output in outputs)
 
-    serve("batchscope", generate)
+    def add(self, number: int, prompt: list[int], new_tokens: int) -> None:
+        self.llm.engine.add_request(f"churn-{number}", prompt, _params(new_tokens))
+
+    def step(self) -> None:
+        self.llm.engine.step()
+
+    def busy(self) -> bool:
+        return self.llm.engine.has_unfinished_requests()
+
+
+def _params(new_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=True, detokenize=False)
 
 
 if __name__ == "__main__":
-    main()
+    serve(Batchscope(sys.argv[1], json.loads(sys.argv[2])))

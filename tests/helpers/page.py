@@ -90,8 +90,9 @@ def open_page(browser: "Browser", served: Served, **context: Any) -> Iterator["P
         until(page, "window.__model !== undefined")
         until(page, "document.querySelector('#link').textContent === 'live'")
         yield page
-        assert [text for text in errors if not any(part in text for part in expected)] == []
-        assert foreign == []
+        unexpected = [text for text in errors if not any(part in text for part in expected)]
+        assert unexpected == [], unexpected
+        assert foreign == [], foreign
     finally:
         opened.close()
 
@@ -136,8 +137,11 @@ def settled(page: "Page", served: Served) -> dict[str, Any]:
 def table(page: "Page", selector: str) -> list[list[str]]:
     """The texts of a table's body as a screen reader gets them."""
     return page.evaluate(
-        "selector => Array.from(document.querySelector(selector).tBodies[0].rows,"
-        " line => Array.from(line.cells, cell => cell.textContent))",
+        """async (selector) => {
+             const table = document.querySelector(selector);
+             while (table.ariaBusy === "true") await new Promise(requestAnimationFrame);
+             const lines = Array.from(table.tBodies[0].rows);
+             return lines.map((line) => Array.from(line.cells, (cell) => cell.textContent)); }""",
         selector,
     )
 

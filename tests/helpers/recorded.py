@@ -27,7 +27,7 @@ def run() -> tuple[list[bytes], Header, bytes]:
             llm.engine.abort_request(f"extra-{i}")
         for _ in range(5):
             llm.engine.step()
-        facts = EngineFacts(llm.config, llm.tokenizer)
+        facts = EngineFacts(llm.config, llm.tokenizer, llm.engine.core_client.call("sources"))
         header = header_of(MAX_NUM_SEQS, config=facts.config())
         return llm.log.entries(0, llm.log.last_seq), header, facts.vocabulary()[0]
     finally:

@@ -39,8 +39,15 @@ export const getRecording = () => json("GET", "/api/trace/recording");
 export const getTraceIndex = () => json("GET", "/api/trace/index");
 export const getSamples = async () => (await json("GET", "/api/samples")).samples;
 export const postRequest = (request) => json("POST", "/api/requests", request);
-export const postControl = (action, passes = 1) => json("POST", "/api/control", { action, passes });
+export const postControl = (action, fields = {}) => json("POST", "/api/control", { action, ...fields });
+export const postProfile = (passes) => json("POST", "/api/profile", { passes });
 export const cancelRequest = (reqId) => call("DELETE", `/api/requests/${encodeURIComponent(reqId)}`);
+export const getEngines = () => json("GET", "/api/engines");
+export const deleteEngine = (id) => json("DELETE", `/api/engines/${encodeURIComponent(id)}`);
+export const getPresets = async () => (await json("GET", "/api/presets")).presets;
+export const postPreset = (name, replace) => json("POST", `/api/presets/${encodeURIComponent(name)}`, { replace });
+export const postControlOf = (engineId, action) =>
+  json("POST", `/api/control?engine=${encodeURIComponent(engineId)}`, { action });
 
 /** The vocabulary as { tokens: Uint8Array[], special: number[] }. It never changes: the browser may keep it. */
 export async function getVocab() {

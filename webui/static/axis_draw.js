@@ -7,9 +7,12 @@ const LABELS = ["query_start_loc", "row", "token", "position", "slot", "logits"]
 export const columnWidth = (theme) => Math.round(theme.px * 4);
 export const gutterWidth = (theme) => Math.round(theme.px * 9.3);
 
-/** Paint the tokens that can be seen. `view` has left (the scroll in px), theme, blockSize, hover and glyph(id). */
-export function drawAxis(canvas, axis, view) {
-  const fit = fitCanvas(canvas);
+/**
+ * Paint the tokens that can be seen. `view` has left (the scroll in px), theme, blockSize, glyph(id), and the Links of
+ * what is pointed at and of what was chosen.
+ */
+export function drawAxis(canvas, box, axis, view) {
+  const fit = fitCanvas(canvas, box.width, box.height);
   if (!fit) return;
   const pen = {
     ...fit,
@@ -52,36 +55,46 @@ function clip(context, text, width) {
 }
 
 function drawToken(pen, axis, token) {
-  const { context, theme, hover } = pen;
+  const { context, theme, pointed, chosen } = pen;
   const [x, row, middle] = [xOf(pen, token), axis.rows[token], xOf(pen, token) + pen.column / 2];
-  const lit = hover.token === token;
-  if (lit || (hover.token === null && hover.lights(row, axis.reqIds[row]))) {
-    context.fillStyle = theme.colours.mark;
+  if (pointed?.token === token || (pointed?.token == null && pointed?.rows.has(row))) {
+    context.fillStyle = theme.colours.lit;
     context.fillRect(x, pen.line, pen.column, pen.height - pen.line);
   }
   context.fillStyle = theme.colours[axis.steps[row] === "D" ? "decode-soft" : "prefill-soft"];
   context.fillRect(x + 1, 2 * pen.line + 1, pen.column - 2, pen.line - 2);
-  if (lit) {
-    context.strokeStyle = theme.colours.ink;
-    context.lineWidth = 2;
-    context.strokeRect(x + 1.5, 2 * pen.line + 1.5, pen.column - 3, pen.line - 3);
-  }
+  if (pointed?.token === token || chosen?.token === token) frameToken(pen, x);
   write(pen, pen.glyph(axis.ids[token]), middle, 2, { align: "center" });
   write(pen, axis.positions[token], middle, 3, { align: "center", colour: "quiet" });
-  const inBlock = Math.floor(axis.slots[token] / pen.blockSize) === hover.block;
-  if (inBlock) {
-    context.fillStyle = theme.colours.ink;
-    context.fillRect(x + 1, 4 * pen.line + 1, pen.column - 2, pen.line - 2);
-  }
-  write(pen, axis.slots[token], middle, 4, { align: "center", colour: inBlock ? "panel" : "quiet", bold: inBlock });
+  drawSlot(pen, x, axis.slots[token]);
   if (axis.logits.has(token)) drawLogit(pen, x, axis.logits.get(token), axis.discard[row]);
+}
+
+function frameToken({ context, theme, line, column }, x) {
+  context.strokeStyle = theme.colours.ink;
+  context.lineWidth = 2;
+  context.strokeRect(x + 1.5, 2 * line + 1.5, column - 3, line - 3);
+}
+
+/** The slot, inverted where it lies in the block that is lit. */
+function drawSlot(pen, x, slot) {
+  const { context, theme, line, column } = pen;
+  const block = (pen.pointed ?? pen.chosen)?.block ?? null;
+  const inside = block !== null && Math.floor(slot / pen.blockSize) === block;
+  if (inside) {
+    context.fillStyle = theme.colours.ink;
+    context.fillRect(x + 1, 4 * line + 1, column - 2, line - 2);
+  }
+  const look = { align: "center", colour: inside ? "panel" : "quiet", bold: inside };
+  write(pen, slot, x + column / 2, 4, look);
 }
 
 function drawLogit(pen, x, logit, discarded) {
   const { context, theme } = pen;
+  const lit = pen.pointed?.rows.has(logit) || pen.chosen?.rows.has(logit); // logits[i] are those of row i
   const [top, width, height] = [5 * pen.line + 1, pen.column - 4, pen.line - 2];
   context.strokeStyle = theme.colours[discarded ? "discarded" : "sampled"];
-  context.lineWidth = 1.5;
+  context.lineWidth = lit ? 3 : 1.5;
   if (discarded) hatch(context, x + 2, top, width, height, theme.colours.discarded);
   context.strokeRect(x + 2.5, top + 0.5, width - 1, height - 1);
   if (discarded) {
@@ -97,8 +110,9 @@ function drawNumber(pen, start, token) {
 
 /** The boundary in front of a row, its number, and its name over the span, kept in sight while the span is. */
 function drawSpan(pen, axis, row) {
-  const { context, theme } = pen;
+  const { context, theme, pointed, chosen } = pen;
   const [x, right] = [xOf(pen, axis.starts[row]), xOf(pen, axis.starts[row + 1])];
+  if (pointed?.rows.has(row) || chosen?.rows.has(row)) drawBracket(pen, x, right, pointed?.rows.has(row) ? 3 : 2);
   drawNumber(pen, axis.starts[row], axis.starts[row]);
   context.fillStyle = theme.colours[axis.steps[row] === "D" ? "decode" : "prefill"];
   context.fillRect(x + 1, 2 * pen.line - 3, right - x - 2, 3);
@@ -115,6 +129,12 @@ function drawSpan(pen, axis, row) {
   );
 }
 
+/** A bar over all of a row's span, from its query_start_loc to the next. */
+function drawBracket({ context, theme, line }, x, right, thick) {
+  context.fillStyle = theme.colours.ink;
+  context.fillRect(x + 1, line - thick, right - x - 2, thick);
+}
+
 function drawGutter(pen) {
   const { context, theme } = pen;
   context.fillStyle = theme.colours.panel;
@@ -123,8 +143,8 @@ function drawGutter(pen) {
 }
 
 /** Paint the whole axis in the width of the panel: rows, logits marks, and a frame around what is seen below. */
-export function drawOverview(canvas, axis, { theme, hover, left, seen }) {
-  const fit = fitCanvas(canvas);
+export function drawOverview(canvas, box, axis, { theme, pointed, chosen, left, seen }) {
+  const fit = fitCanvas(canvas, box.width, box.height);
   if (!fit || !axis) return;
   const { context, width, height } = fit;
   const scale = width / axis.ids.length;
@@ -135,7 +155,7 @@ export function drawOverview(canvas, axis, { theme, hover, left, seen }) {
     context.fillStyle = theme.colours[step === "D" ? "decode-soft" : "prefill-soft"];
     context.fillRect(x, 3, right - x, height - 6);
     if (axis.discard[row]) hatch(context, x, height - 8, right - x, 5, theme.colours.discarded);
-    if (hover.lights(row, axis.reqIds[row])) {
+    if (pointed?.rows.has(row) || chosen?.rows.has(row)) {
       context.fillStyle = theme.colours.ink;
       context.fillRect(x, height - 5, right - x, 2);
     }

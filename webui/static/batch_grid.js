@@ -1,75 +1,123 @@
 // The persistent batch: one line a row, as wide as the batch can be. Line i is always row i; what moves slides into it.
-import { runsOf, showBlocks } from "blocks";
-import { drawCells, scaleFor, spansOf } from "cells";
-import { $, el, setAttr, setText } from "dom";
+import { drawCells, scaleFor } from "cells";
+import { changedCells } from "changes";
+import { $, setAttr, setText } from "dom";
 import { Ghosts } from "ghosts";
+import { GridLine } from "grid_line";
 import { hover } from "hover";
-import { drawLegend } from "legend";
-import { factsOf, stepOf } from "row_states";
+import { Legend } from "legend";
+import { links } from "links";
+import { historyWords, rowHistory } from "row_history";
+import { factsOf } from "row_states";
+import { RowWindow } from "row_window";
 import { selection } from "selection";
-import { lookOf } from "tints";
 
 const FLAG_MS = 600; // how long a row's state stays while passes rush by
 const SLIDE_MS = 380;
 const FRESH = 8; // passes of which one frame shows what happened
-const COLUMNS = ["num", "", "", "num", "num", "num", "num", "", ""];
+const AROUND = 12; // lines in the document before and after those that can be seen
 
-/** Draws the store's rows; `picked(row)` is called with the row that is clicked. */
+/** Draws the store's rows. */
 export class BatchGrid {
-  constructor(store, theme, blockSize, picked) {
-    Object.assign(this, { store, theme, blockSize });
+  constructor(store, theme, blockSize) {
+    Object.assign(this, { store, theme, blockSize, rows: [], perCell: 1 });
     this.body = $("batch").tBodies[0];
-    this.lines = Array.from({ length: store.maxNumSeqs }, (_, row) => this.#line(row));
-    this.body.append(...this.lines.map((line) => line.tr));
+    this.lines = []; // by row, made when they are first seen
+    this.shown = []; // those in the document
     this.ghosts = new Ghosts();
+    this.legend = new Legend($("legend"), theme);
     this.flags = new Map(); // by request id: the states that are still to be seen
     this.drawn = new Map(); // by request id: the row where it was drawn last
-    this.body.addEventListener("pointerover", (event) => this.#point(this.#rowAt(event)));
-    this.body.addEventListener("pointerleave", () => hover.set());
-    this.body.addEventListener("click", (event) => {
-      const row = this.#rowAt(event);
-      if (this.lines[row].reqId !== null) selection.toggle(this.lines[row].reqId);
-      picked(row);
-    });
-    $("batch-scroll").addEventListener("scroll", () => this.#cells());
-    hover.onChange(() => this.#light());
-    selection.onChange(() => this.#light());
+    this.states = { byId: new Map(), left: new Map() };
+    setAttr($("batch"), "aria-rowcount", store.maxNumSeqs + 1);
+    const changed = () => this.#scrolled();
+    this.window = new RowWindow($("batch-scroll"), $("batch"), { theme, around: AROUND, changed });
+    this.#listen();
   }
 
-  /** Choose the occupied row before or after the one that is lit. */
+  #listen() {
+    const { body } = this;
+    body.addEventListener("pointerover", (event) => hover.set({ reqId: this.#lineAt(event).reqId }));
+    body.addEventListener("pointerleave", () => hover.set());
+    body.addEventListener("click", (event) => {
+      const { reqId } = this.#lineAt(event);
+      if (reqId !== null) selection.toggle(reqId);
+    });
+    $("batch-scroll").addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || hover.reqId === null) return;
+      selection.toggle(hover.reqId);
+      event.preventDefault();
+    });
+    links.onChange((bring) => {
+      this.#light();
+      const row = links.lit?.row ?? null;
+      if (bring && row !== null) this.window.show(row);
+    });
+  }
+
+  /** Point at the occupied row before or after the one that is lit. */
   chooseRow(by) {
     const held = this.rows.flatMap((row, i) => (row ? [i] : []));
-    const at = held.indexOf(hover.row);
+    const at = held.indexOf(links.lit?.row);
     const row = held[at < 0 ? (by > 0 ? 0 : held.length - 1) : Math.max(0, Math.min(held.length - 1, at + by))];
     if (row === undefined) return;
-    this.#point(row);
-    this.lines[row].tr.scrollIntoView({ block: "nearest" });
+    hover.bring({ reqId: this.rows[row].req_id });
   }
 
   /** Draw. Returns true while a flag still has to fade. */
   render() {
     const { store } = this;
     const record = store.record();
-    this.#measure();
     this.rows = store.rows();
     this.scheduled = factsOf(record, "schedule").num_scheduled_tokens ?? {};
     this.sampled = factsOf(record, "bookkeeping").sampled_token_ids ?? [];
-    const states = this.#statesToShow();
-    this.rows.forEach((row, i) => this.#fill(this.lines[i], row, states.byId.get(row?.req_id), states.left.get(i)));
+    this.states = this.#statesToShow();
+    this.changes = store.still && store.phase !== null ? changedCells(store) : null;
+    this.window.fit(this.rows.length);
+    this.#place();
+    this.shown.forEach((line) => this.#fill(line));
     this.#slide();
-    this.#follow();
-    this.#count([...states.left.values()]);
-    this.#cells();
+    this.#count([...this.states.left.values()]);
+    this.#cells(this.#seen());
     this.#light();
-    drawLegend($("legend"), this.perCell, this.theme);
+    this.legend.show(this.perCell);
     return this.flags.size > 0;
   }
 
-  /** Look at sizes once, before anything is written: each look after a write lays the page out again. */
-  #measure() {
-    const [{ tr, canvas }] = this.lines;
-    this.size = { top: tr.offsetTop, height: tr.offsetHeight || 1 };
-    this.box = { width: canvas.clientWidth, height: canvas.clientHeight };
+  /** Have those lines in the document that the window asks for. Returns the ones that were not there. */
+  #place() {
+    const { first, end } = this.window;
+    const { lines, shown } = this;
+    for (let row = first; row < end; row += 1) lines[row] ??= new GridLine(row);
+    for (const { row, tr } of shown) if (row < first || row >= end) tr.remove();
+    const [from, to] = shown.length ? [shown[0].row, shown.at(-1).row] : [end, end];
+    const above = lines.slice(first, Math.min(end, from));
+    const below = lines.slice(Math.max(first, to + 1), end);
+    this.body.prepend(...above.map(({ tr }) => tr));
+    this.body.append(...below.map(({ tr }) => tr));
+    this.shown = lines.slice(first, end);
+    return [...above, ...below];
+  }
+
+  #scrolled() {
+    const entered = this.#place();
+    entered.forEach((line) => this.#fill(line));
+    this.#cells(entered);
+    this.#cells(this.#seen());
+    if (entered.length) this.#light();
+  }
+
+  #seen() {
+    return this.lines.slice(...this.window.seen);
+  }
+
+  #fill(line) {
+    const { row } = line;
+    const held = this.rows[row] ?? null;
+    const { byId, left } = this.states;
+    const scheduled = this.scheduled?.[held?.req_id];
+    line.fill(held, { state: byId.get(held?.req_id), gone: left.get(row), scheduled, sampled: this.sampled?.[row] });
+    line.mark(this.changes);
   }
 
   /** The exact states of the shown pass when it stands still; while passes rush by, flags that decay. */
@@ -78,18 +126,8 @@ export class BatchGrid {
     const { still } = this.store;
     const byId = new Map(Array.from(states.rows.values(), (state) => [state.reqId, state]));
     const left = new Map(states.left.map((gone) => [gone.row, gone]));
+    this.#flag(performance.now());
     const now = performance.now();
-    const fresh = this.seen === undefined ? [] : this.store.passesSince(this.seen);
-    this.seen = this.store.state.pass_id;
-    for (const kept of fresh.slice(-FRESH)) {
-      for (const state of kept.states.rows.values()) {
-        if (state.kind !== "updated") this.flags.set(state.reqId, { state, until: now + FLAG_MS });
-      }
-      for (const gone of kept.states.left) {
-        this.flags.set(`left ${gone.row}`, { gone, until: now + FLAG_MS });
-        if (this.theme.moves) this.ghosts.leave(gone, this.#top(gone.row), this.size.height);
-      }
-    }
     for (const [key, flag] of this.flags) if (flag.until < now || still) this.flags.delete(key);
     for (const { state, gone } of this.flags.values()) {
       if (state && byId.has(state.reqId)) byId.set(state.reqId, state);
@@ -98,59 +136,26 @@ export class BatchGrid {
     return { byId, left };
   }
 
-  #fill(line, row, state, gone) {
-    const reqId = row?.req_id ?? null;
-    const kind = row ? (state?.kind ?? "held") : gone ? "left" : null;
-    line.reqId = reqId;
-    setAttr(line.tr, "data-empty", row ? null : "");
-    setAttr(line.tr, "data-kind", kind);
-    showLook(line.look, reqId);
-    const words = kind === null ? "" : stateWords(kind, state, line.row);
-    setText(line.state, words);
-    setAttr(
-      line.state,
-      "title",
-      row && gone ? `${words}; ${gone.reqId} left this row in this pass: ${gone.why}` : words,
-    );
-    setText(line.id, reqId ?? (gone ? `${gone.reqId ?? ""} ${gone.why}` : ""));
-    const scheduled = this.scheduled[reqId];
-    const numbers = row && [
-      row.num_prompt_tokens,
-      row.num_computed_tokens,
-      scheduled ?? "–",
-      row.num_tokens_no_spec - row.num_prompt_tokens,
-    ];
-    line.numbers.forEach((cell, k) => setText(cell, numbers ? numbers[k] : ""));
-    const step = stepOf(row, scheduled);
-    setText(line.step, step);
-    setAttr(line.step, "data-step", step);
-    line.runs = row ? runsOf(row.block_table ?? []) : [];
-    line.spans = row
-      ? spansOf({
-          computed: row.num_computed_tokens,
-          scheduled: scheduled ?? 0,
-          known: row.num_tokens_no_spec,
-          sampled: this.sampled[line.row]?.length ?? 0,
-          step,
-        })
-      : [];
-  }
-
-  /** The light stays on a request, wherever its row goes. */
-  #follow() {
-    if (hover.reqId === null || hover.token !== null || hover.block !== null) return;
-    const row = this.rows.findIndex((held) => held?.req_id === hover.reqId);
-    hover.set({ row: row < 0 ? null : row, reqId: hover.reqId });
+  #flag(now) {
+    const fresh = this.seen === undefined ? [] : this.store.passesSince(this.seen);
+    this.seen = this.store.state.pass_id;
+    for (const kept of fresh.slice(-FRESH)) {
+      for (const state of kept.states.rows.values()) {
+        if (state.kind !== "updated") this.flags.set(state.reqId, { state, until: now + FLAG_MS });
+      }
+      for (const gone of kept.states.left) {
+        this.flags.set(`left ${gone.row}`, { gone, until: now + FLAG_MS });
+        if (this.theme.moves) this.ghosts.leave(gone, this.#top(gone.row), this.window.height);
+      }
+    }
   }
 
   #slide() {
-    const now = new Map();
-    for (const { row, reqId, tr } of this.lines) {
-      if (reqId === null) continue;
-      now.set(reqId, row);
+    const now = new Map(this.rows.flatMap((row, i) => (row ? [[row.req_id, i]] : [])));
+    for (const { row, reqId, tr } of this.theme.moves ? this.shown : []) {
       const before = this.drawn.get(reqId);
-      if (before === undefined || before === row || !this.theme.moves) continue;
-      const from = `translateY(${this.#top(before) - this.#top(row)}px)`;
+      if (before === undefined || before === row) continue;
+      const from = `translateY(${(before - row) * this.window.height}px)`;
       tr.animate([{ transform: from }, { transform: "none" }], {
         duration: SLIDE_MS,
         easing: "cubic-bezier(.3,.7,.2,1)",
@@ -159,21 +164,24 @@ export class BatchGrid {
     this.drawn = now;
   }
 
-  /** Draw the cells of the lines that can be seen, where they have changed. */
-  #cells() {
-    const scroll = $("batch-scroll");
-    const { width } = this.box;
-    const longest = Math.max(16, ...this.rows.map((row) => row?.num_tokens_no_spec ?? 0));
-    const scale = scaleFor(longest, width);
+  /** Draw the cells of some lines where they have changed. */
+  #cells(lines) {
+    const { theme } = this;
+    const [{ canvas }] = this.shown.length ? this.shown : [{}];
+    if (!canvas) return;
+    const key = `${this.window.box.width} ${theme.px}`;
+    if (this.measured !== key) {
+      [this.measured, this.canvas] = [key, { width: canvas.clientWidth, height: canvas.clientHeight }];
+    }
+    const longest = this.rows.reduce((most, row) => Math.max(most, row?.num_tokens_no_spec ?? 0), 16);
+    const scale = scaleFor(longest, this.canvas.width);
     this.perCell = scale.perCell;
-    const { height } = this.size;
-    const first = Math.floor(scroll.scrollTop / height) - 1;
-    const last = first + Math.ceil(scroll.clientHeight / height) + 2;
-    for (const line of this.lines.slice(Math.max(0, first), last + 1)) {
-      const key = JSON.stringify([line.spans, scale, width, this.theme.colours.panel, this.theme.px]);
-      if (line.key === key) continue;
-      line.key = key;
-      drawCells(line.canvas, this.box, line.spans, scale, this);
+    const look = `${scale.perCell} ${scale.size} ${key} ${theme.colours.panel}`;
+    for (const line of lines) {
+      const drawn = `${line.spans} ${look}`;
+      if (line.drawn === drawn) continue;
+      line.drawn = drawn;
+      drawCells(line.canvas, this.canvas, line.spans, scale, this);
     }
   }
 
@@ -184,68 +192,27 @@ export class BatchGrid {
     const parts = [`${held} of ${this.rows.length} rows`];
     if (gone.length) parts.push(`left: ${gone.join(" ")}`);
     if (swaps.length) parts.push(`reorder swaps ${swaps.join(" ")}`);
+    if (this.changes?.size) parts.push(`Δ ${this.changes.size} values changed in this phase`);
     setText($("batch-count"), parts.join(", "));
   }
 
   #light() {
-    for (const line of this.lines) {
-      const lit = hover.lights(line.row, line.reqId);
-      line.tr.classList.toggle("lit", lit);
-      setAttr(line.tr, "data-chosen", line.reqId !== null && line.reqId === selection.reqId ? "" : null);
-      showBlocks(line.blocks, line.runs, lit ? hover.block : null);
+    const { pointed, chosen } = links;
+    for (const line of this.shown) {
+      const lit = pointed?.rows.has(line.row) ?? false;
+      const known = lit || chosen?.rows.has(line.row);
+      const block = known ? ((lit ? pointed : chosen).block ?? null) : null;
+      const history = known ? historyWords(rowHistory(this.store, line.reqId)) : "";
+      line.light({ lit, chosen: chosen?.rows.has(line.row) ?? false, block, history });
     }
   }
 
-  #line(row) {
-    const cells = COLUMNS.map((name) => el("td", name ? { class: name } : {}));
-    const state = cells[1].appendChild(el("span", { class: "state" }));
-    const step = cells[2].appendChild(el("span", { class: "step" }));
-    const id = cells[2].appendChild(el("span"));
-    const canvas = cells[7].appendChild(el("canvas", { "aria-hidden": "true" }));
-    const look = el("span", { class: "look", hidden: "" });
-    cells[0].append(look, row);
-    return {
-      row,
-      tr: el("tr", { "data-row": row }, ...cells),
-      look,
-      state,
-      step,
-      id,
-      canvas,
-      numbers: cells.slice(3, 7),
-      blocks: cells[8],
-      reqId: null,
-      spans: [],
-      runs: [],
-    };
-  }
-
+  /** Where a row begins, in px from the top of what is scrolled: the header comes first. */
   #top(row) {
-    return this.size.top + row * this.size.height;
+    return (row + 1) * this.window.height;
   }
 
-  #rowAt(event) {
-    return Number(event.target.closest("tr").dataset.row);
+  #lineAt(event) {
+    return this.lines[Number(event.target.closest("tr").dataset.row)];
   }
-
-  #point(row) {
-    hover.set(this.lines[row].reqId === null ? {} : { row, reqId: this.lines[row].reqId });
-  }
-}
-
-function stateWords(kind, state, row) {
-  if (state?.from === null || state?.from === undefined) return kind;
-  if (kind === "swapped") return `swap ${state.from}→${row}`;
-  return state.swapped ? `${kind} ⇄${state.from}→${row}` : `${kind} ${state.from}→${row}`;
-}
-
-/** The mark by which a request's blocks are known on the KV map. */
-function showLook(mark, reqId) {
-  if (mark.reqId === reqId) return;
-  mark.reqId = reqId;
-  mark.hidden = reqId === null;
-  if (reqId === null) return;
-  const { tint, pattern } = lookOf(reqId);
-  setAttr(mark, "data-tint", tint);
-  setAttr(mark, "data-pattern", pattern);
 }

@@ -13,24 +13,31 @@ export function runsOf(blocks) {
 
 /** Show the runs in a cell; `block` is marked where it is among them. */
 export function showBlocks(cell, runs, block) {
-  const text = words(runs);
+  const text = blockWords(runs);
   const key = `${text} ${block}`;
   if (cell.shown === key) return;
   cell.shown = key;
-  cell.title = text;
   const at = block === null ? -1 : runs.findIndex(([from, to]) => from <= block && block <= to);
   if (at < 0) cell.textContent = text;
-  else cell.replaceChildren(words(runs.slice(0, at)), " ", marked(runs[at], block), " ", words(runs.slice(at + 1)));
+  else
+    cell.replaceChildren(
+      blockWords(runs.slice(0, at)),
+      " ",
+      marked(runs[at], block),
+      " ",
+      blockWords(runs.slice(at + 1)),
+    );
 }
 
-function words(runs) {
+/** [[1, 3], [9, 9]] is 1–3 9. */
+export function blockWords(runs) {
   return runs.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(" ");
 }
 
 function marked(run, block) {
   const around = [
-    run[0] < block ? `${words([[run[0], block - 1]])} ` : "",
-    block < run[1] ? ` ${words([[block + 1, run[1]]])}` : "",
+    run[0] < block ? `${blockWords([[run[0], block - 1]])} ` : "",
+    block < run[1] ? ` ${blockWords([[block + 1, run[1]]])}` : "",
   ];
   return el("span", {}, around[0], el("mark", {}, block), around[1]);
 }

@@ -1,14 +1,18 @@
 // The phase chips: all phases in order, each with the time it took in the shown pass.
 import { $, el, setAttr, setText } from "dom";
-import { PHASES, duration, sideOf } from "phases";
+import { duration, sideOf } from "phases";
 
 const SECOND_LINE = "prepare_inputs"; // above it the decision and the diff, below it the computing
 
-/** `choose(name)` is called with the phase that is clicked, or null when it was chosen already. */
+/**
+ * `choose(name)` is called with the phase that is clicked, or null when it was chosen already. `explanations` say what
+ * each phase does.
+ */
 export class Chips {
-  constructor(names, choose) {
+  constructor(names, choose, explanations) {
     this.names = names;
     this.choose = choose;
+    this.explanations = explanations;
     this.chips = new Map(names.map((name) => [name, this.#make(name)]));
     $("chips").append(...this.chips.values());
     this.chips.get(SECOND_LINE)?.before(el("span", { class: "break" }));
@@ -34,12 +38,9 @@ export class Chips {
   }
 
   #make(name) {
-    const [who, does] = PHASES[name] ?? ["", ""];
-    const chip = el(
-      "button",
-      { type: "button", class: "chip", "data-phase": name, "data-side": sideOf(name), title: `${who}: ${does}` },
-      name,
-    );
+    const { who, does } = this.explanations.of(name) ?? {};
+    const chip = el("button", { type: "button", class: "chip", "data-phase": name, "data-side": sideOf(name) }, name);
+    if (does) chip.title = `${who}: ${does} (Double click: its code.)`;
     chip.time = chip.appendChild(el("span", { class: "time" }));
     chip.share = chip.appendChild(el("span", { class: "share" }));
     chip.addEventListener("click", () => this.choose(chip.getAttribute("aria-pressed") === "true" ? null : name));

@@ -1,38 +1,98 @@
-// The facts of the chosen phase and its changes to the batch, as recorded; without a choice, the pass in short.
+// The shown phase in four tabs: its explanation, its code, the facts it recorded, and what it changed in the batch.
+import { address } from "address";
+import { changedCells, changeLines } from "changes";
+import { CodePanel } from "code_panel";
 import { $, el, resize, setAttr, setText } from "dom";
-import { PHASES, duration } from "phases";
+import { duration } from "phases";
 import { factsOf } from "row_states";
+import { Tabs } from "tabs";
+import { words } from "template";
 
 const SHORT = 40; // values of a list before "…", until it is clicked
-const MOST_CHANGES = 200;
+const MOST_CHANGES = 300;
+const EVERY_MS = 400; // while passes rush by, so that it can be read
 
-/** Shows one phase of the shown pass. */
+/** `choose(phase)` is called with a phase that is clicked here. */
 export class Detail {
-  constructor(store) {
-    this.store = store;
+  constructor(store, explanations, config, choose) {
+    Object.assign(this, { store, explanations, choose, phases: config.phases });
+    this.code = new CodePanel(config.sources);
     this.open = new Set(); // names of the facts that are shown whole
+    this.renderedAt = -EVERY_MS;
+    this.tabs = new Tabs($("detail-tabs"), () => this.#render());
+    const tab = () => (this.tabs.chosen === this.tabs.first ? null : this.tabs.chosen);
+    address.register("tab", { read: tab, write: (name) => this.tabs.choose(name) });
+    $("detail-wide").addEventListener("click", () => this.toggleWide());
+    $("chips").addEventListener("dblclick", (event) => this.#openCode(event.target.closest("[data-phase]")));
+  }
+
+  /** Give the panel more of the page's width, or less again. */
+  toggleWide() {
+    const wide = $("detail-wide").getAttribute("aria-pressed") !== "true";
+    setAttr($("detail-wide"), "aria-pressed", wide);
+    document.querySelector("main").toggleAttribute("data-wide", wide);
   }
 
   render() {
+    if (!this.store.still && performance.now() - this.renderedAt < EVERY_MS) return;
+    this.renderedAt = performance.now();
+    this.#render();
+  }
+
+  #render() {
     const { store } = this;
     const record = store.shown()?.record;
     const phase = record?.phases.find((candidate) => candidate.phase === store.phase);
     setText($("detail-title"), store.phase ?? (record ? `Pass ${record.pass_id}` : "This pass"));
     setText($("detail-time"), timeOf(record, phase));
-    setText($("detail-does"), this.#does(record, phase));
-    this.#facts(store.phase === null ? summaryOf(record) : (phase?.facts ?? {}));
-    this.#changes(store.phase === null ? (record?.phases ?? []) : phase ? [phase] : []);
+    const show = {
+      explanation: () => this.#explanation(record),
+      code: () => this.code.render(record, store.phase),
+      facts: () => this.#facts(store.phase === null ? summaryOf(record) : (phase?.facts ?? {})),
+      changes: () => this.#changes(record, phase),
+    };
+    show[this.tabs.chosen]();
   }
 
-  #does(record, phase) {
-    const { store } = this;
+  #openCode(chip) {
+    if (!chip) return;
+    this.choose(chip.dataset.phase);
+    this.tabs.choose("code");
+  }
+
+  #explanation(record) {
+    const { phase } = this.store;
+    const told = this.explanations.of(phase);
+    const here = record && told ? this.explanations.here(record, phase) : "";
+    setText($("detail-does"), told ? told.does : this.#introduction(record));
+    setText($("detail-here"), here);
+    setText($("detail-why"), told?.why ?? "");
+    for (const id of ["detail-here", "detail-why"]) $(id).hidden = !told;
+    this.#story(phase === null && record ? record : null);
+  }
+
+  #introduction(record) {
     if (!record) return "Type a prompt and send it, or send a burst: each pass of the engine will be shown here.";
-    if (store.phase === null) return "Click a phase above for its facts; the batch is then shown as it was at its end.";
-    const [who, does] = PHASES[store.phase] ?? ["", ""];
-    const parts = [`${does} (${who})`];
-    if (!phase) parts.push("It didn't run in this pass.");
-    if (!store.knowsInside) parts.push("This page came after the pass, so the batch is shown as at its end.");
-    return parts.join(" ");
+    if (!this.explanations.of(this.phases[0])) {
+      return "Explanations were not recorded: this run was recorded by an older version.";
+    }
+    return "What each phase did in this pass, in short. Choose one for the whole, and the batch as it was at its end.";
+  }
+
+  /** The first sentence of each phase that ran, where no phase is chosen. */
+  #story(record) {
+    const told = record?.phases.filter(({ phase }) => this.explanations.of(phase)) ?? [];
+    const lines = resize($("detail-story"), told.length, () => this.#storyLine());
+    told.forEach(({ phase }, i) => {
+      setText(lines[i].name, phase);
+      setText(lines[i].text, this.explanations.short(record, phase));
+    });
+  }
+
+  #storyLine() {
+    const [name, text] = [el("button", { type: "button" }), el("span")];
+    name.addEventListener("click", () => this.choose(name.textContent));
+    return Object.assign(el("li", {}, name, " ", text), { name, text });
   }
 
   #facts(facts) {
@@ -41,7 +101,7 @@ export class Detail {
     names.forEach((name, i) => {
       const [label, value] = [lines[i].label, lines[i].value];
       setText(label, name);
-      setText(value, format(facts[name], this.open.has(name) ? Infinity : SHORT));
+      setText(value, words(facts[name], this.open.has(name) ? Infinity : SHORT));
       setAttr(lines[i], "data-short", label.textContent.length + value.textContent.length < 34 ? "" : null);
       setAttr(value, "aria-expanded", this.open.has(name));
     });
@@ -53,22 +113,40 @@ export class Detail {
     value.addEventListener("click", () => {
       const name = label.textContent;
       if (!this.open.delete(name)) this.open.add(name);
-      this.render();
+      this.#render();
     });
     return Object.assign(el("tr", {}, el("td", {}, label, value)), { label, value });
   }
 
-  #changes(phases) {
-    const words = phases.flatMap((phase) => (phase.changes ?? []).map(changeWords)).slice(0, MOST_CHANGES);
-    $("changes-title").hidden = !words.length;
-    const lines = resize($("changes"), words.length, () => el("li"));
-    words.forEach((text, i) => setText(lines[i], text));
+  #changes(record, phase) {
+    const { store } = this;
+    const lines = changeLines(store);
+    setText($("changes-count"), countWords(changedCells(store), lines, record, store.phase, phase));
+    const shown = lines.slice(0, MOST_CHANGES);
+    const items = resize($("changes"), shown.length, () => {
+      const [name, text] = [el("span", { class: "quiet" }), el("span")];
+      return Object.assign(el("li", {}, name, text), { name, text });
+    });
+    shown.forEach((line, i) => {
+      setText(items[i].name, store.phase === null && line.phase !== shown[i - 1]?.phase ? line.phase : "");
+      setText(items[i].text, line.text);
+    });
   }
+}
+
+function countWords(cells, lines, record, name, phase) {
+  if (!record) return "No pass yet.";
+  if (name !== null && !phase) return `${name} did not run in this pass, so it changed nothing.`;
+  const where = name === null ? "this pass" : name;
+  if (!lines.length) return `Nothing in the batch changed in ${where}.`;
+  const rows = new Set(Array.from(cells.keys(), (key) => key.split(" ")[0])).size;
+  const more = lines.length > MOST_CHANGES ? ` The first ${MOST_CHANGES} of ${lines.length} assignments:` : "";
+  return `${cells.size} cells in ${rows} rows differ from before ${where}; old → new.${more}`;
 }
 
 function timeOf(record, phase) {
   if (phase) return `${duration(phase.end - phase.start)}, from ${duration(phase.start)}`;
-  return record ? duration(Math.max(...record.phases.map(({ end }) => end))) : "";
+  return record?.phases.length ? duration(Math.max(...record.phases.map(({ end }) => end))) : "";
 }
 
 function summaryOf(record) {
@@ -85,37 +163,4 @@ function summaryOf(record) {
     new_token_ids: factsOf(record, "update_from_output").new_token_ids,
     finished: factsOf(record, "update_from_output").finished,
   };
-}
-
-/** A value in few characters: lists in brackets, T and F for masks, `most` entries of each list. */
-export function format(value, most) {
-  if (Array.isArray(value)) {
-    const shown = value
-      .slice(0, most)
-      .map((item) => format(item, most))
-      .join(", ");
-    return value.length > most ? `[${shown}, … ${value.length} in all]` : `[${shown}]`;
-  }
-  if (value === true || value === false) return value ? "T" : "F";
-  if (value === null || value === undefined) return "none";
-  if (typeof value !== "object") return String(value);
-  const entries = Object.entries(value);
-  const shown = entries
-    .slice(0, most)
-    .map(([name, item]) => `${name}: ${format(item, most)}`)
-    .join(", ");
-  return entries.length > most ? `{${shown}, … ${entries.length} in all}` : `{${shown}}`;
-}
-
-function changeWords([head, a, b, c, d]) {
-  if (head === "clear") return `row ${a} is cleared`;
-  if (head === "move") return `row ${a} moves to row ${b}`;
-  if (head === "swap") return `rows ${a} and ${b} swap`;
-  if (head === "put")
-    return b.length === 1
-      ? `${a} of row ${b[0]} from ${c[0]} = ${format(d[0], 12)}`
-      : `${a} of rows ${format(b, 12)} from ${format(c, 12)} = ${format(d, 12)}`;
-  return b.length === 1
-    ? `${a} of row ${b[0]} = ${format(c[0], 12)}`
-    : `${a} of rows ${format(b, 12)} = ${format(c, 12)}`;
 }

@@ -53,3 +53,16 @@ export function fitCanvas(canvas, width = canvas.clientWidth, height = canvas.cl
   context.clearRect(0, 0, width, height);
   return { context, width, height };
 }
+
+/** A function that has `draw` called before the next paint: once, however often it is asked. */
+export function beforePaint(draw) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      draw();
+    });
+  };
+}

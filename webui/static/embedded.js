@@ -28,7 +28,12 @@ async function answer(trace, config, method, { pathname, searchParams }) {
     case "/api/vocab":
       return new Response(await trace.vocabulary());
     case "/api/trace/index":
-      return Response.json({ blocks: trace.spans, passes: trace.passes });
+      return Response.json({
+        blocks: trace.spans,
+        passes: trace.passes,
+        oldest_block: 0,
+        created: config.replay.created,
+      });
     case "/api/why":
       return Response.json(await explain(trace, config, searchParams.get("request"), searchParams.get("pass")));
     default:

@@ -1,17 +1,30 @@
 // The hand-off between execute_model and sample_tokens: what is parked, what sampling gave, what was discarded.
-import { $, el, fillTable, resize, setAttr, setText } from "dom";
+import { $, fillTable, setAttr, setText } from "dom";
 import { hover } from "hover";
+import { links } from "links";
+import { LongTable } from "long_table";
 import { factsOf } from "row_states";
+import { selection } from "selection";
+
+const AROUND = 16; // lines in the document before and after those that can be seen
 
 /** Shows the two-state runner at the shown phase of the shown pass. */
 export class Handoff {
-  constructor(store, vocab) {
-    Object.assign(this, { store, vocab });
-    this.body = $("handoff").tBodies[0];
+  constructor(store, theme, vocab) {
+    Object.assign(this, { store, vocab, lines: [] });
+    const dress = (tr, row) => this.#dress(tr, row);
+    this.table = new LongTable($("handoff-scroll"), $("handoff"), { theme, around: AROUND, dress });
     this.masks = $("handoff-masks");
-    this.body.addEventListener("pointerover", (event) => this.#point(event.target.closest("tr")));
-    this.body.addEventListener("pointerleave", () => hover.set());
-    hover.onChange(() => this.#light());
+    const body = $("handoff").tBodies[0];
+    const lineOf = (event) => this.lines[event.target.closest("tr").cells[0].textContent];
+    body.addEventListener("pointerover", (event) => hover.set(lineOf(event)));
+    body.addEventListener("pointerleave", () => hover.set());
+    body.addEventListener("click", (event) => selection.toggle(lineOf(event)?.of ?? null));
+    links.onChange((bring) => {
+      this.table.light();
+      const row = links.lit?.row ?? null;
+      if (bring && row !== null) this.table.window.show(row);
+    });
   }
 
   render() {
@@ -25,7 +38,6 @@ export class Handoff {
     setText($("handoff-line"), this.#line(record, parks, sampled, kept));
     this.#rows(parks, factsOf(record, "prepare_inputs"), sampled, kept);
     this.#masks(parks, factsOf(record, "grammar_bitmask"), factsOf(record, "sample_tokens"));
-    this.#light();
   }
 
   /** The grammars' masks in the scheduler's order, each with its row: how many tokens it allows, and the likeliest. */
@@ -36,7 +48,8 @@ export class Handoff {
     const lines = reqIds.map((reqId) => {
       const row = parks.req_ids?.indexOf(reqId);
       const at = samples.masked_rows?.indexOf(row) ?? -1;
-      const likeliest = (candidates) => candidates?.[at]?.map((candidate) => this.#candidate(candidate)).join("  ") ?? "";
+      const likeliest = (candidates) =>
+        candidates?.[at]?.map((candidate) => this.#candidate(candidate)).join("  ") ?? "";
       return [
         row,
         `${bitmask.num_allowed_tokens?.[reqId]} of ${vocabSize}`,
@@ -67,30 +80,29 @@ export class Handoff {
     return "Nothing is parked yet in this pass.";
   }
 
+  /** A line for each row: it points at the token whose logits are its own. */
   #rows(parks, inputs, sampled, kept) {
-    const reqIds = parks.req_ids ?? [];
-    const lines = resize(this.body, reqIds.length, () => el("tr", {}, ...Array.from({ length: 5 }, () => el("td"))));
-    reqIds.forEach((reqId, row) => {
+    const tokens = inputs.logits_indices ?? [];
+    this.lines = (parks.req_ids ?? []).map((of, row) => ({
+      of,
+      ...(row in tokens ? { token: tokens[row] } : { reqId: of }),
+    }));
+    this.kept = kept;
+    this.table.show(this.lines.length, (row) => {
       const discarded = kept ? !kept[row].length : Boolean(inputs.discard_request_mask?.[row]);
-      const texts = [
+      return [
         row,
-        reqId,
-        inputs.logits_indices?.[row] ?? "",
+        this.lines[row].of,
+        tokens[row] ?? "",
         sampled ? this.vocab.glyph(sampled[row]) : "waits",
         discarded ? (kept ? "✕ discarded" : "✕ masked") : kept ? "✓" : "",
       ];
-      texts.forEach((text, k) => setText(lines[row].cells[k], text));
-      setAttr(lines[row], "data-kept", kept && discarded ? "no" : "yes");
     });
   }
 
-  #point(line) {
-    hover.set({ row: line.rowIndex - 1, reqId: line.cells[1].textContent });
-  }
-
-  #light() {
-    Array.from(this.body.rows, (line, row) =>
-      line.classList.toggle("lit", hover.lights(row, line.cells[1].textContent)),
-    );
+  #dress(tr, row) {
+    tr.classList.toggle("lit", links.pointed?.rows.has(row) ?? false);
+    setAttr(tr, "data-chosen", links.chosen?.rows.has(row) ? "" : null);
+    setAttr(tr, "data-kept", this.kept && !this.kept[row]?.length ? "no" : "yes");
   }
 }

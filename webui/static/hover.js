@@ -1,28 +1,27 @@
-// What the pointer or the keyboard points at, for all views: a row and its request, a token of the pass, a KV block.
+// What the pointer or the keyboard is at, for all views: a token of the shown pass, a KV block, or a request.
 
 class Hover {
   constructor() {
-    this.row = this.token = this.reqId = this.block = null;
-    this.owners = [];
+    this.token = this.block = this.reqId = null;
+    this.brings = false;
     this.listeners = [];
   }
 
-  /**
-   * Point at a row (with its request), perhaps at one token of the flat axis with the block that its slot is in; or at
-   * a KV block and the requests that hold it.
-   */
-  set({ row = null, token = null, reqId = null, block = null, owners = [] } = {}) {
-    const same = this.row === row && this.token === token && this.reqId === reqId && this.block === block;
-    if (same && String(this.owners) === String(owners)) return;
-    Object.assign(this, { row, token, reqId, block, owners });
-    for (const listener of this.listeners) listener(this);
+  /** Point at a token (its index on the flat axis), at a KV block, or at a request; without a name at nothing. */
+  set({ token = null, block = null, reqId = null } = {}) {
+    if (this.token === token && this.block === block && this.reqId === reqId) return;
+    Object.assign(this, { token, block, reqId });
+    for (const listener of this.listeners) listener(this.brings);
   }
 
-  /** Whether a row is pointed at, by itself or by a block that its request holds. */
-  lights(row, reqId) {
-    return (row !== null && this.row === row) || this.owners.includes(reqId);
+  /** The same by keyboard: every view brings it into sight. */
+  bring(target) {
+    this.brings = true;
+    this.set(target);
+    this.brings = false;
   }
 
+  /** `listener(bring)` is called when something else is pointed at. */
   onChange(listener) {
     this.listeners.push(listener);
   }

@@ -21,12 +21,11 @@ const DOTS = {
 const innerOf = (size) => size - (size > BADGED ? 2 : 1);
 
 /**
- * Paint the lines that can be seen. `map` has pool, owners, grid and count; `view` has top (the scroll in px), theme,
- * paints, lit (a set of block ids, or null), pointed (a block id or null), moments (id -> { letters, alpha }) and
- * rowOf(reqId).
+ * Paint the lines that can be seen. `map` has pool, owners, grid, count and blockSize; `view` has top (the scroll in
+ * px), theme, paints, lit (a Link, or null), moments (id -> { letters, alpha }) and rowOf(reqId).
  */
-export function drawMap(canvas, map, view) {
-  const fit = fitCanvas(canvas);
+export function drawMap(canvas, box, map, view) {
+  const fit = fitCanvas(canvas, box.width, box.height);
   if (!fit) return;
   const { size, columns, lines } = map.grid;
   const pen = { ...fit, ...map, ...view, inner: innerOf(size) };
@@ -56,17 +55,29 @@ function drawNumbers({ context, grid, theme, top }, first, last) {
 /** All cells as free ones, by one pattern: most are, and a canvas is slow at thousands of small boxes. */
 function drawFloor({ context, grid, count, theme, top, lit }, first, last) {
   const { size, columns, left } = grid;
-  const tile = Object.assign(document.createElement("canvas"), { width: size, height: size });
-  drawFree(tile.getContext("2d"), theme, innerOf(size));
   context.save();
   context.translate(left, first * size - top);
-  context.globalAlpha = lit ? DIMMED : 1;
-  context.fillStyle = context.createPattern(tile, "repeat");
+  context.globalAlpha = dims(lit) ? DIMMED : 1;
+  context.fillStyle = floorOf(context, theme, size);
   const whole = Math.min(last + 1, Math.floor(count / columns)) - first; // lines that are full
   context.fillRect(0, 0, columns * size, whole * size);
   if (first + whole <= last) context.fillRect(0, whole * size, (count % columns) * size, size);
   context.restore();
 }
+
+const dims = (lit) => Boolean(lit?.blocks.size);
+
+function floorOf(context, theme, size) {
+  const key = `${size} ${theme.colours.mark}`;
+  if (floor.key !== key) {
+    const tile = Object.assign(document.createElement("canvas"), { width: size, height: size });
+    drawFree(tile.getContext("2d"), theme, innerOf(size));
+    floor = { key, pattern: context.createPattern(tile, "repeat") };
+  }
+  return floor.pattern;
+}
+
+let floor = {};
 
 function drawFree(context, { colours }, inner) {
   context.fillStyle = colours.mark;
@@ -79,18 +90,32 @@ function drawBlock(pen, blockId) {
   const { context, grid, top, lit, moments, theme } = pen;
   const [refCnt, cached] = pen.pool.blocks.get(blockId) ?? UNKNOWN;
   const moment = moments.get(blockId);
-  const shines = lit?.has(blockId);
+  const shines = lit?.blocks.has(blockId) ?? false;
   if (!refCnt && !cached && !moment && !shines && blockId !== 0) return;
   const corner = cornerOf(blockId, grid);
   const cell = { x: corner.x, y: corner.y - top, size: pen.inner, blockId };
-  context.globalAlpha = lit && !shines ? DIMMED : 1;
+  context.globalAlpha = !shines && dims(lit) ? DIMMED : 1;
   if (blockId === 0) drawNull(pen, cell);
   else if (refCnt) drawHeld(pen, cell, pen.owners.get(blockId) ?? [], refCnt);
   else if (cached) drawCached(pen, cell);
   if (cached && cell.size >= 5) drawFindable(pen, cell);
   if (moment) drawMoment(pen, cell, moment);
   context.globalAlpha = 1;
-  if (shines) frame(context, cell, theme.colours.ink, pen.pointed === blockId ? 2.5 : cell.size < 9 ? 1 : 1.5);
+  if (!shines) return;
+  frame(context, cell, theme.colours.ink, lit.block === blockId ? 2.5 : cell.size < 9 ? 1 : 1.5);
+  if (lit.block === blockId && lit.slot !== null) drawSlot(pen, cell, lit.slot % pen.blockSize);
+}
+
+/** A wedge at the top of a cell, above the place of one slot among those of the block. */
+function drawSlot({ context, theme, blockSize }, { x, y, size }, offset) {
+  const half = Math.max(2, size / 6);
+  const middle = x + Math.min(size - half, Math.max(half, ((offset + 0.5) / blockSize) * size));
+  context.fillStyle = theme.colours.ink;
+  context.beginPath();
+  context.moveTo(middle - half, y);
+  context.lineTo(middle + half, y);
+  context.lineTo(middle, y + 2 * half);
+  context.fill();
 }
 
 /** Block 0 is never handed out. */

@@ -1,44 +1,53 @@
 // The KV map: every physical block as one cell, with its holders, and what the shown pass did to it.
-import { $, el, fillTable, setAttr, setText } from "dom";
+import { Box } from "box";
+import { $, beforePaint, el, setAttr, setText } from "dom";
 import { hover } from "hover";
 import { drawMap } from "kv_draw";
 import { blockAt, cornerOf, gridFor } from "kv_grid";
 import { blockCells, blockLine, describe } from "kv_words";
+import { links } from "links";
 import { MOMENTS } from "moments";
-import { countPool, ownersOf } from "pool";
+import { countPool } from "pool";
 import { remember, remembered } from "remember";
 import { factsOf } from "row_states";
 import { selection } from "selection";
+import { TableTwin } from "table_twin";
 import { Paints } from "tints";
 
 const FLAG_MS = 700; // how long a moment stays while passes rush by
-const TABLE_ROWS = 512; // blocks that are held or findable; a pool may have 20,000
-const TABLE_EVERY_MS = 1000;
-const OPEN_FROM = 50; // rem of the window's height; in a lower one the map is closed until it is asked for
+const OPEN_FROM = 62; // rem of the window's height; in a lower one the map is closed until it is asked for
 
 /** Draws the KV blocks at the shown moment. `numBlocks` counts the null block. */
 export class KvMap {
   constructor(store, theme, vocab, { num_gpu_blocks: numBlocks, block_size: blockSize }) {
     Object.assign(this, { store, theme, vocab, numBlocks, blockSize });
     this.paints = new Paints();
+    this.rowOf = (reqId) => links.rowOf(reqId);
     this.flags = new Map(); // by block id: letters and until when they are to be seen
-    this.scroll = $("kv-scroll");
-    this.tally = Object.fromEntries(Object.entries(MOMENTS).map(([letter, moment]) => [letter, tallyOf(letter, moment)]));
+    this.box = new Box($("kv-scroll"), () => this.#draw());
+    this.body = new Box($("kv-body"), () => this.#sized());
+    this.twin = new TableTwin("kv", ["kv-scroll"], theme, store);
+    this.redraw = beforePaint(() => this.#draw());
+    this.tally = Object.fromEntries(
+      Object.entries(MOMENTS).map(([letter, moment]) => [letter, tallyOf(letter, moment)]),
+    );
     $("kv-moments").append(...Object.values(this.tally).map(({ node }) => node));
     this.choice = remembered("kv-map");
     this.#listen();
   }
 
   #listen() {
-    this.scroll.addEventListener("scroll", () => this.#draw());
-    this.scroll.addEventListener("keydown", (event) => this.#key(event));
-    $("kv").addEventListener("pointermove", (event) => this.#point(this.#blockAt(event)));
+    $("kv-scroll").addEventListener("keydown", (event) => this.#key(event));
+    $("kv").addEventListener("pointermove", (event) => hover.set({ block: this.#blockAt(event) }));
     $("kv").addEventListener("pointerleave", () => hover.set());
     $("kv").addEventListener("click", (event) => this.#choose(this.#blockAt(event)));
-    $("kv-table-toggle").addEventListener("click", () => this.#toggleTable());
     $("kv-open").addEventListener("click", () => this.toggle());
-    hover.onChange(() => this.#lightAll());
-    selection.onChange(() => this.#lightAll());
+    links.onChange((bring) => {
+      if (!this.pool || !this.open) return;
+      this.#tellLit();
+      this.redraw();
+      if (bring) this.#bring(links.lit?.block ?? links.lit?.blocks.values().next().value ?? null);
+    });
   }
 
   get open() {
@@ -59,26 +68,32 @@ export class KvMap {
     this.#count();
     if (!this.open) return false;
     this.#measure();
-    this.#follow();
     this.#draw();
     this.#tellMoments();
-    this.#readout();
+    this.#tellLit();
     this.#table();
     return fading;
+  }
+
+  #sized() {
+    if (!this.pool || !this.open) return;
+    this.#measure();
+    this.#draw();
   }
 
   /** Take what is to be drawn from the store. */
   #see() {
     const { store } = this;
     this.pool = store.pool();
-    this.owners = ownersOf(this.pool);
     this.rows = store.rows();
-    this.requests = store.state.requests;
+    this.requests = store.requests();
     this.scheduled = factsOf(store.record(), "schedule").num_scheduled_tokens ?? {};
-    const rowOf = new Map(this.rows.flatMap((row, i) => (row ? [[row.req_id, i]] : [])));
-    this.rowOf = (reqId) => rowOf.get(reqId) ?? null;
     this.moments = store.moments();
     return this.#flag();
+  }
+
+  get owners() {
+    return links.owners;
   }
 
   /** The exact moments of the shown pass when it stands still; while passes rush by, letters that fade. */
@@ -110,13 +125,14 @@ export class KvMap {
 
   #measure() {
     const { px } = this.theme;
+    const { width } = this.body;
+    if (!width) return; // not laid out yet
     const room = Math.round(Math.max(6 * px, Math.min(22 * px, innerHeight * 0.15)));
     const left = Math.ceil(px * (1 + 0.5 * String(this.numBlocks).length));
-    const box = { width: $("kv-body").clientWidth - 8, height: room, widest: 2.6 * px, left };
-    const key = JSON.stringify(box);
+    const key = `${width} ${room} ${left}`;
     if (this.measured === key) return;
     this.measured = key;
-    this.grid = gridFor(this.numBlocks, box);
+    this.grid = gridFor(this.numBlocks, { width: width - 8, height: room, widest: 2.6 * px, left });
     const whole = this.grid.lines * this.grid.size;
     $("kv-track").style.height = `${whole}px`;
     this.height = Math.min(room, whole);
@@ -125,31 +141,17 @@ export class KvMap {
   }
 
   #draw() {
-    if (!this.open || !this.grid) return;
-    const map = { pool: this.pool, owners: this.owners, grid: this.grid, count: this.numBlocks };
-    const { theme, paints, rowOf, drawn: moments } = this;
-    const lit = this.#lit();
-    setAttr($("kv"), "data-lit", lit && Array.from(lit).join(" "));
-    drawMap($("kv"), map, { top: this.scroll.scrollTop, theme, paints, rowOf, moments, pointed: hover.block, lit });
+    if (!this.open || !this.grid || !this.pool) return;
+    const { pool, owners, grid, numBlocks: count, blockSize, theme, paints, drawn: moments } = this;
+    const { lit } = links;
+    const view = { top: this.box.top, theme, paints, moments, lit, rowOf: this.rowOf };
+    drawMap($("kv"), { width: this.box.width, height: this.height }, { pool, owners, grid, count, blockSize }, view);
   }
 
-  /** The blocks of what is pointed at, else of the chosen request; null where that is nothing. */
-  #lit() {
-    const reqIds = hover.owners.length ? hover.owners : [hover.reqId ?? (hover.block === null ? selection.reqId : null)];
-    const ids = reqIds.flatMap((reqId) => this.pool.held.get(reqId) ?? []);
-    if (hover.block !== null) ids.push(hover.block);
-    return ids.length ? new Set(ids) : null;
-  }
-
-  #lightAll() {
-    if (!this.pool || !this.open) return;
-    this.#draw();
-    this.#readout();
-  }
-
-  /** The light stays on a block, whoever holds it now. */
-  #follow() {
-    if (hover.block !== null && hover.token === null) this.#point(hover.block);
+  #tellLit() {
+    const { lit } = links;
+    setAttr($("kv"), "data-lit", lit?.blocks.size ? Array.from(lit.blocks).join(" ") : null);
+    this.#readout(lit?.block ?? null);
   }
 
   #count() {
@@ -168,64 +170,50 @@ export class KvMap {
     }
   }
 
-  #readout() {
-    const pointed = hover.block !== null;
-    $("kv-legend").hidden = pointed;
-    $("kv-readout").hidden = !pointed;
+  #readout(block) {
+    $("kv-legend").hidden = block !== null;
+    $("kv-readout").hidden = block === null;
     const text = (ids) => ids.map((id) => this.vocab.glyph(id)).join("");
-    setText($("kv-readout"), pointed ? blockLine(describe(this, hover.block), text) : "");
-    setAttr($("kv-readout"), "title", $("kv-readout").textContent);
+    const words = block === null ? "" : blockLine(describe(this, block), text);
+    setText($("kv-readout"), words);
+    setAttr($("kv-readout"), "title", words || null);
   }
 
   #blockAt({ offsetX, offsetY }) {
-    return blockAt(offsetX, offsetY + this.scroll.scrollTop, this.grid, this.numBlocks);
+    return this.grid ? blockAt(offsetX, offsetY + this.box.top, this.grid, this.numBlocks) : null;
   }
 
-  #point(block) {
-    if (block === null) return hover.set();
-    hover.set({ block, owners: (this.owners.get(block) ?? []).map(([reqId]) => reqId) });
-  }
-
+  /** Choose the request that holds a block; of several, one after the other, then none. */
   #choose(block) {
-    const [owner] = this.owners.get(block) ?? [];
-    if (owner) selection.toggle(owner[0]);
+    const ids = (this.owners.get(block) ?? []).map(([reqId]) => reqId);
+    if (ids.length) selection.choose(ids[ids.indexOf(selection.reqId) + 1] ?? null);
   }
 
   /** Arrows go from block to block while the map has the focus. */
   #key(event) {
-    const { columns, size } = this.grid;
+    const { columns } = this.grid;
     const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
     if (event.key === "Enter") this.#choose(hover.block);
     else if (by === undefined || event.shiftKey) return;
-    else this.#point(Math.max(0, Math.min(this.numBlocks - 1, hover.block === null ? 0 : hover.block + by)));
+    else hover.bring({ block: Math.max(0, Math.min(this.numBlocks - 1, hover.block === null ? 0 : hover.block + by)) });
     event.preventDefault();
     event.stopPropagation();
-    const top = cornerOf(hover.block ?? 0, this.grid).y;
-    const seen = this.scroll.scrollTop;
-    if (top < seen || top + size > seen + this.height) this.scroll.scrollTop = top - this.height / 2;
   }
 
-  #toggleTable() {
-    const shown = $("kv-table").classList.toggle("hidden-visually") === false;
-    setAttr($("kv-table-toggle"), "aria-pressed", shown);
-    this.scroll.hidden = shown;
-    setAttr($("kv-table"), "tabindex", shown ? 0 : -1);
-    this.tableAt = 0;
-    this.render();
+  /** Bring a block into view. */
+  #bring(block) {
+    if (block === null || !this.grid) return;
+    const { y } = cornerOf(block, this.grid);
+    const { top } = this.box;
+    if (y < top || y + this.grid.size > top + this.height) this.box.scrollTo({ top: y - this.height / 2 });
   }
 
-  /** The same blocks as a table, plain free ones left out, rewritten at rest or once a second. */
+  /** The same blocks as a table, plain free ones left out. */
   #table() {
-    const now = performance.now();
-    if (!this.store.still && now - (this.tableAt ?? 0) < TABLE_EVERY_MS) return;
-    this.tableAt = now;
     const ids = Array.from(this.pool.blocks.keys())
       .filter((blockId) => this.pool.blocks.get(blockId).some(Boolean) || this.moments.has(blockId))
       .sort((a, b) => a - b);
-    const rows = ids.slice(0, TABLE_ROWS).map((blockId) => blockCells(describe(this, blockId)));
-    fillTable($("kv-table").querySelector("tbody"), rows);
-    const more = ids.length - TABLE_ROWS;
-    setText($("kv-more"), more > 0 ? `and ${more} blocks more` : "");
+    this.twin.show(ids.length, (line) => blockCells(describe(this, ids[line])));
   }
 }
 

@@ -1,14 +1,14 @@
 // The live connection: frames of log entries come in, acknowledgements go out, gaps are healed over HTTP.
-import { getPass, getState, whyUnhealthy } from "api";
+import { getState, whyUnhealthy } from "api";
 import { stateFromJson } from "fold";
+import { engineId } from "source";
 
 const HEALTH_EVERY_MS = 4000;
 
 /** Feeds the store. `onStatus({ state, why })` with state "live", "connecting", "lost" or "dead" follows the link. */
 export class Net {
-  constructor(store, onStatus) {
-    this.store = store;
-    this.onStatus = onStatus;
+  constructor(store, history, onStatus) {
+    Object.assign(this, { store, history, onStatus });
     this.frames = [];
     this.resyncing = null;
     this.status = "connecting";
@@ -17,12 +17,14 @@ export class Net {
   /** Load the state once, then follow the log. */
   async start() {
     await this.resync();
-    this.socket = globalThis.io({ transports: ["websocket"], auth: (reply) => reply({ seq: this.store.state.seq }) });
+    const auth = (reply) => reply({ seq: this.store.state.seq, engine: engineId });
+    this.socket = globalThis.io({ transports: ["websocket"], auth });
     this.socket.on("connect", () => this.#connected());
     this.socket.on("disconnect", () => this.#set("lost"));
     this.socket.on("connect_error", () => this.#set("lost"));
     this.socket.on("frame", (range, bytes) => this.frames.push({ range, bytes }));
     this.socket.on("resync", () => this.resync());
+    this.socket.on("engines", (engines) => this.onEngines?.(engines));
     setInterval(() => this.#checkHealth(), HEALTH_EVERY_MS);
     this.#checkHealth();
   }
@@ -52,8 +54,7 @@ export class Net {
   async #load() {
     try {
       const state = stateFromJson(await getState());
-      const record = state.pass_id < 0 ? null : await getPass(state.pass_id).catch(() => null);
-      this.store.reset(state, record);
+      this.store.reset(state, await this.#tail(state));
       const waiting = this.frames.at(-1);
       if (waiting && waiting.range.to <= state.seq) {
         this.frames = [];
@@ -62,6 +63,17 @@ export class Net {
     } catch (error) {
       console.warn("the state could not be taken:", error);
       this.#set("lost", error.message);
+    }
+  }
+
+  /** The passes that led to a state, none where they cannot be had. */
+  async #tail(state) {
+    try {
+      const segments = await this.history.newest(state);
+      return segments.at(-1)?.entries.at(-1)?.seq === state.seq ? segments : [];
+    } catch (error) {
+      console.info("the last passes could not be taken:", error.message);
+      return [];
     }
   }
 

@@ -1,30 +1,10 @@
 // The KV blocks at one moment: { blocks: Map id -> [ref_cnt, cached], held: Map request id -> its block ids in order }.
 
-/** A copy of what the folded state knows. The lists in it are replaced, never changed, so they can be shared. */
-export const poolOf = (state) => clonePool(livePool(state));
-
-/** The same without a copy of the blocks: for a look at once. */
-export function livePool({ blocks, requests }) {
+/** What a folded state knows of them. Nothing is copied: it holds until the state is folded on. */
+export function poolOf({ blocks, requests }) {
   const held = new Map();
   for (const [reqId, { block_ids: ids }] of requests) if (ids?.length) held.set(reqId, ids);
   return { blocks, held };
-}
-
-export const clonePool = ({ blocks, held }) => ({ blocks: new Map(blocks), held: new Map(held) });
-
-/** Apply what a phase or an event assigns to the blocks and to their holders, in place. */
-export function foldPool(pool, { blocks = [], requests = [] }) {
-  for (const [blockId, refCnt, cached] of blocks) pool.blocks.set(blockId, [refCnt, cached]);
-  for (const [reqId, { block_ids: ids }] of requests) {
-    if (ids?.length) pool.held.set(reqId, ids);
-    else if (ids) pool.held.delete(reqId);
-  }
-}
-
-/** The part of an event that foldPool needs, or null where it has none. */
-export function poolPart({ blocks = [], requests = [] }) {
-  const owners = requests.flatMap(([reqId, { block_ids: ids }]) => (ids ? [[reqId, { block_ids: ids }]] : []));
-  return blocks.length || owners.length ? { blocks, requests: owners } : null;
 }
 
 /** Map from block id to [[request id, index of the block in its table], ...]. */

@@ -2,6 +2,8 @@
 import { cancelRequest } from "api";
 import { $, el, setAttr, setText } from "dom";
 import { hover } from "hover";
+import { links } from "links";
+import { historyWords, rowHistory } from "row_history";
 import { factsOf } from "row_states";
 import { selection } from "selection";
 import { lookOf } from "tints";
@@ -13,31 +15,50 @@ const STATUS = {
   PREEMPTED: "preempted",
 };
 
-/** The list of requests, newest first. It always shows the present, also while an older pass is looked at. */
+const NEAR = 2000; // px above and below what can be seen; cards further away are brought up to date when they come near
+
+/** The list of requests, newest first, as they were at the shown moment. */
 export class Requests {
   constructor(store, vocab, why) {
     Object.assign(this, { store, vocab, why });
     this.cards = new Map();
-    this.lit = [];
-    hover.onChange(() => this.#light());
-    selection.onChange(() => this.#mark());
+    links.onChange((bring) => {
+      this.#light();
+      if (bring) this.cards.get(links.lit?.reqIds[0])?.node.scrollIntoView({ block: "nearest" });
+    });
     $("requests").addEventListener("keydown", (event) => this.#key(event));
+    this.sight = new IntersectionObserver((seen) => this.#sight(seen), {
+      root: $("requests"),
+      rootMargin: `${NEAR}px`,
+    });
   }
 
   render() {
-    const { requests } = this.store.state;
+    const requests = this.store.requests();
     for (const [reqId, card] of this.cards) {
-      if (requests.get(reqId) !== card.request) this.#drop(reqId);
+      if (requests.get(reqId)?.arrival_pass !== card.request.arrival_pass) this.#drop(reqId);
     }
-    const why = factsOf(this.store.segments.at(-1)?.passes.at(-1)?.record, "schedule").why ?? {};
+    const why = factsOf(this.store.record(), "schedule").why ?? {};
     const count = { running: 0, waiting: 0 };
+    let older = null;
     for (const [reqId, request] of requests) {
       const card = this.cards.get(reqId) ?? this.#add(reqId, request);
-      this.#update(card, request, why[reqId]);
+      if (card.node.nextElementSibling !== older) $("requests").insertBefore(card.node, older);
+      older = card.node;
+      if (card.near) this.#update(card, request, why[reqId]);
       if (request.status === "RUNNING") count.running += 1;
       else if (!request.finish_reason) count.waiting += 1;
     }
     setText($("requests-count"), `${count.running} running, ${count.waiting} waiting`);
+    this.#light();
+  }
+
+  #sight(seen) {
+    for (const { target, isIntersecting } of seen) {
+      const card = this.cards.get(target.dataset.request);
+      if (card) card.near = isIntersecting;
+    }
+    this.render();
   }
 
   #add(reqId, request) {
@@ -47,23 +68,24 @@ export class Requests {
     const cancel = button("cancel", `cancel ${reqId}`, "✕");
     setAttr(id, "aria-expanded", false);
     setAttr(cancel, "aria-label", `cancel ${reqId}`);
-    const card = { node: el("li", { class: "card", "data-request": reqId }), request, id, cancel, seen: 0 };
-    for (const name of ["prompt", "output", "why", "error"]) card[name] = part(name);
+    const card = { node: el("li", { class: "card", "data-request": reqId }), request, id, cancel, seen: 0, near: true };
+    for (const name of ["prompt", "rows", "output", "why", "error"]) card[name] = part(name);
     for (const name of ["status", "counts"]) card[name] = part(name, "span");
     card.text = document.createTextNode("");
     card.output.append(el("div", { class: "text" }, card.text)); // its last lines show, without a look at its height
-    card.error.hidden = true;
+    card.error.hidden = card.rows.hidden = true;
     const { tint, pattern } = lookOf(reqId);
     const look = el("span", { class: "look", "data-tint": tint, "data-pattern": pattern });
     const head = el("div", { class: "head" }, look, id, card.counts, card.status, cancel);
-    card.node.append(head, card.prompt, card.output, card.why, card.error);
+    card.node.append(head, card.rows, card.prompt, card.output, card.why, card.error);
     setText(card.prompt, this.vocab.text(request.prompt_token_ids ?? []));
     id.addEventListener("click", () => setAttr(id, "aria-expanded", card.node.classList.toggle("open")));
     card.node.addEventListener("click", (event) => this.#choose(event, card, reqId));
     cancel.addEventListener("click", () => this.#cancel(reqId, card));
-    card.node.addEventListener("pointerenter", () => hover.set({ reqId, row: this.#rowOf(reqId) }));
-    card.node.addEventListener("pointerleave", () => hover.set());
+    for (const name of ["pointerenter", "focusin"]) card.node.addEventListener(name, () => hover.set({ reqId }));
+    for (const name of ["pointerleave", "focusout"]) card.node.addEventListener(name, () => hover.set());
     this.cards.set(reqId, card);
+    this.sight.observe(card.node);
     $("requests").prepend(card.node);
     return card;
   }
@@ -71,7 +93,8 @@ export class Requests {
   #update(card, request, why) {
     this.#stream(card, request.output_token_ids);
     const ended = request.finish_reason;
-    setText(card.status, ended ?? STATUS[request.status] ?? request.status?.toLowerCase() ?? "");
+    const row = ended ? null : links.rowOf(card.node.dataset.request);
+    setText(card.status, row === null ? (ended ?? STATUS[request.status] ?? request.status ?? "") : `row ${row}`);
     setText(
       card.counts,
       `${request.num_prompt_tokens ?? "?"}+${request.output_token_ids.length}/${request.max_tokens ?? "∞"}`,
@@ -127,24 +150,25 @@ export class Requests {
   }
 
   #drop(reqId) {
-    this.cards.get(reqId).node.remove();
+    const { node } = this.cards.get(reqId);
+    this.sight.unobserve(node);
+    node.remove();
     this.cards.delete(reqId);
     if (selection.reqId === reqId && !this.store.state.requests.has(reqId)) selection.choose(null);
   }
 
-  #rowOf(reqId) {
-    const row = this.store.rows().findIndex((held) => held?.req_id === reqId);
-    return row < 0 ? null : row;
-  }
-
+  /** Light the cards of what is pointed at; those and the chosen one tell which rows they have had. */
   #light() {
-    for (const card of this.lit) card.node.classList.remove("lit");
-    const reqIds = hover.owners.length ? hover.owners : [hover.reqId];
-    this.lit = reqIds.flatMap((reqId) => this.cards.get(reqId) ?? []);
-    for (const card of this.lit) card.node.classList.add("lit");
-  }
-
-  #mark() {
-    for (const [reqId, card] of this.cards) setAttr(card.node, "data-chosen", reqId === selection.reqId ? "" : null);
+    const { pointed, chosen } = links;
+    for (const [reqId, card] of this.cards) {
+      const lit = pointed?.reqIds.includes(reqId) ?? false;
+      const kept = chosen?.reqIds.includes(reqId) ?? false;
+      card.node.classList.toggle("lit", lit);
+      setAttr(card.node, "data-chosen", kept ? "" : null);
+      const rows = lit || kept ? historyWords(rowHistory(this.store, reqId)) : "";
+      setAttr(card.node, "title", rows || null);
+      card.rows.hidden = !kept || !rows;
+      setText(card.rows, kept ? rows : "");
+    }
   }
 }

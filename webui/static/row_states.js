@@ -3,10 +3,11 @@
 /**
  * Return { rows, left }. rows is a Map from row to { kind, from, reqId }: kind is "new", "resumed", "back", "moved",
  * "swapped", "updated", or "held" where the record hasn't come to it; from is the row it had before, if it has another
- * now, and swapped tells that reorder put it there. left lists { row, reqId, why }. `before` holds the rows before the pass, or null where they are not known.
+ * now, and swapped tells that reorder put it there. left lists { row, reqId, why }. `before` holds the rows before the
+ * pass.
  */
-export function rowStates(record, before, maxNumSeqs) {
-  const shadow = Array.from({ length: maxNumSeqs }, (_, row) => holder(before, row));
+export function rowStates(record, before) {
+  const shadow = before.map((held, row) => held && { origin: row, reqId: held.req_id });
   const left = [];
   for (const phase of record.phases) {
     for (const change of phase.changes ?? []) follow(shadow, left, phase, change);
@@ -23,11 +24,6 @@ export function rowStates(record, before, maxNumSeqs) {
 /** The facts of a phase of a record, {} where the phase did not run. */
 export function factsOf(record, name) {
   return record?.phases.find((phase) => phase.phase === name)?.facts ?? {};
-}
-
-function holder(before, row) {
-  if (before === null) return { origin: row };
-  return before[row] ? { origin: row, reqId: before[row].req_id } : null;
 }
 
 function follow(shadow, left, phase, [head, a, b, c]) {

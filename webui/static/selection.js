@@ -1,21 +1,23 @@
-// The request that was clicked: its blocks stay lit and the page says why it is or isn't in the shown pass.
+// What was chosen and stays: a request, and perhaps one of its tokens, by its position in the request.
+import { address } from "address";
 
 class Selection {
   constructor() {
-    this.reqId = null;
+    this.reqId = this.position = null;
     this.listeners = [];
   }
 
-  /** Choose a request; null for none. */
-  choose(reqId) {
-    if (this.reqId === reqId) return;
-    this.reqId = reqId;
-    for (const listener of this.listeners) listener(reqId);
+  /** Choose a request, or one of its tokens; null for none. */
+  choose(reqId, position = null) {
+    if (this.reqId === reqId && this.position === position) return;
+    Object.assign(this, { reqId, position });
+    for (const listener of this.listeners) listener();
   }
 
-  /** Choose a request, or none where it was chosen already. */
-  toggle(reqId) {
-    this.choose(this.reqId === reqId ? null : reqId);
+  /** Choose it, or nothing where it was chosen already. */
+  toggle(reqId, position = null) {
+    if (this.reqId === reqId && this.position === position) this.choose(null);
+    else this.choose(reqId, position);
   }
 
   onChange(listener) {
@@ -24,3 +26,9 @@ class Selection {
 }
 
 export const selection = new Selection();
+
+address.register("request", { read: () => selection.reqId, write: (reqId) => selection.choose(reqId) });
+address.register("token", {
+  read: () => selection.position,
+  write: (position) => /^\d+$/.test(position) && selection.choose(selection.reqId, Number(position)),
+});

@@ -1,39 +1,45 @@
-// The page's model: the folded state, the last passes, and which pass and phase is shown.
-import { applyChange, fold, newState } from "fold";
-import { blockMoments } from "moments";
-import { clonePool, foldPool, livePool, poolOf, poolPart } from "pool";
-import { rowStates } from "row_states";
+// The page's model: the newest state, the last passes, and which pass and phase is shown.
+import { fold, newState } from "fold";
+import { poolOf } from "pool";
+import { copyState, happened, Segment } from "segment";
 
-const SEGMENT = 40; // passes between two keyframes
-const SEGMENTS = 6; // segments kept: about the last 200 passes
+const SEGMENT = 64; // passes of a segment
+const ENTRIES = 1024; // entries of a segment, where the engine rests and events come
+const SEGMENTS = 3; // segments kept
+const NOTHING = { states: { rows: new Map(), left: [] }, moments: new Map() };
 
-/**
- * Holds everything that the views draw. A segment is { before, passes }: rows and KV blocks before its first pass. Where
- * this page came after a pass, its segment has { before: null, after } instead.
- */
+/** Holds everything that the views draw. `tail` are the segments of the last passes; a parked one keeps its own. */
 export class Store {
   constructor(maxNumSeqs) {
     this.maxNumSeqs = maxNumSeqs;
     this.frozen = false; // a recorded run: no pass comes by itself
-    this.reset(newState(maxNumSeqs), null);
+    this.version = 0; // grows on each change
+    this.listeners = [];
+    this.pools = {}; // the last of each kind
+    this.parked = null; // the Pass that is shown, null for the newest
+    this.phase = null; // the phase up to which the shown pass is folded, null for its end
+    this.reset(newState(maxNumSeqs), []);
   }
 
-  /** Start anew from a state; `record` is the pass that made it, shown until the next one comes. */
-  reset(state, record) {
-    this.state = state;
-    this.parked = null; // pass id of the shown pass, null for the latest
-    this.phase = null; // the phase up to which the shown pass is folded, null for its end
-    this.rebuilt = null;
-    this.segments = record ? [{ before: null, after: keyframe(state), passes: [this.#kept(record, null)] }] : [];
-    this.version = (this.version ?? 0) + 1;
+  /** Take another state as the newest, after the entries of the segments `tail`. What is parked stays where it is. */
+  reset(state, tail) {
+    this.state = state; // the head: the newest that is known
+    this.tail = tail;
+    this.latest = tail.flatMap((segment) => segment.passes).at(-1) ?? null;
+    this.#changed();
   }
 
   /** Fold one entry; a pass is kept so that one can step back to it. */
   apply(entry) {
-    this.version += 1;
-    if (entry.kind === "pass") this.#keep(entry);
-    else this.#keepEvent(entry);
+    this.latest = this.#openSegment().push(entry, this.state) ?? this.latest;
     fold(this.state, entry);
+    this.#changed();
+    if (entry.kind === "pass") for (const listener of this.listeners) listener(entry);
+  }
+
+  /** `listener(record)` is called for each pass that is folded live. */
+  onPass(listener) {
+    this.listeners.push(listener);
   }
 
   get paused() {
@@ -46,48 +52,24 @@ export class Store {
 
   /** The passes that one can step back to, oldest first, as { record, states, moments, events, at }. */
   passes() {
-    return this.segments.flatMap((segment) => segment.passes);
+    return this.tail.flatMap((segment) => segment.passes);
   }
 
   /** The passes that came after pass `passId`, two segments back at most, when the latest is shown. */
   passesSince(passId) {
     if (!this.live || passId === this.state.pass_id) return [];
-    const last = this.segments.slice(-2).flatMap((segment) => segment.passes);
-    return last.filter((kept) => kept.record.pass_id > passId);
+    const last = this.tail.slice(-2).flatMap((segment) => segment.passes);
+    return last.filter(({ record }) => record.pass_id > passId);
   }
 
-  /** The pass that is shown, or null before the first. */
+  /** The pass that is shown, or null before the first; one in which the engine is held has a partial record. */
   shown() {
-    const last = this.segments.at(-1)?.passes.at(-1) ?? null;
-    return this.live ? last : (this.#find(this.parked) ?? last);
+    return this.parked ?? this.newest();
   }
 
-  /** The rows as they were at the shown phase of the shown pass. */
-  rows() {
-    return this.#inside()?.rows ?? this.state.rows;
-  }
-
-  /** What happened to the rows up to the shown phase of the shown pass, as rowStates gives it. */
-  states() {
-    return this.#inside()?.states ?? this.shown()?.states ?? { rows: new Map(), left: [] };
-  }
-
-  /** The KV blocks at the shown phase of the shown pass, as pool.js has them. */
-  pool() {
-    const inside = this.#inside();
-    if (inside) return inside.pool;
-    if (this.latest?.version !== this.version) this.latest = { version: this.version, pool: livePool(this.state) };
-    return this.latest.pool;
-  }
-
-  /** What happened to the KV blocks up to the shown phase of the shown pass, as blockMoments gives it. */
-  moments() {
-    return this.#inside()?.moments ?? this.shown()?.moments ?? new Map();
-  }
-
-  /** Whether what is shown stands still, so that it is shown exactly. */
-  get still() {
-    return this.frozen || this.paused || !this.live || this.phase !== null;
+  /** The newest pass, shown or not. */
+  newest() {
+    return this.#held() ?? this.latest;
   }
 
   /** The shown pass up to the shown phase. */
@@ -96,89 +78,133 @@ export class Store {
     return record && this.phase !== null ? upTo(record, this.phase) : record;
   }
 
-  /** False where this page joined after the pass and cannot rebuild the rows inside it. */
-  get knowsInside() {
-    const shown = this.shown();
-    return !shown || this.#segmentOf(shown.record.pass_id)?.before !== null;
+  /** The rows as they were at the shown moment. */
+  rows() {
+    return this.#moment().rows;
   }
 
-  /** Show the pass `by` places away; past the newest it is the live pass again. Returns false at the oldest. */
-  walk(by) {
-    const passes = this.passes();
-    const at = passes.indexOf(this.shown()) + by;
-    if (at < 0 || !passes.length) return false;
-    this.parked = at >= passes.length - 1 ? null : passes[at].record.pass_id;
-    this.version += 1;
-    return true;
+  /** The KV blocks at the shown moment, as pool.js has them. */
+  pool() {
+    return this.#poolOf("now", this.#moment());
+  }
+
+  /** The requests at the shown moment: Map from id to what is known of them. */
+  requests() {
+    return this.#moment().requests;
+  }
+
+  /** What happened to the rows up to the shown moment, as rowStates gives it. */
+  states() {
+    return this.#inside()?.happened.states ?? (this.shown() ?? NOTHING).states;
+  }
+
+  /** What happened to the KV blocks up to the shown moment, as blockMoments gives it. */
+  moments() {
+    return this.#inside()?.happened.moments ?? (this.shown() ?? NOTHING).moments;
+  }
+
+  /** { rows, pool } before the shown phase, or before the shown pass; null where there is no pass. */
+  before() {
+    const shown = this.shown();
+    if (!shown) return null;
+    this.preceding = this.#once(this.preceding, () => {
+      return { state: fold(shown.before(), phasesBefore(shown.record, this.phase)) };
+    });
+    const { state } = this.preceding;
+    return { rows: state.rows, pool: this.#poolOf("before", state) };
+  }
+
+  /** Whether what is shown stands still, so that it is shown exactly. */
+  get still() {
+    return this.frozen || this.paused || !this.live || this.phase !== null;
+  }
+
+  /** Show a pass and stay there, at a phase where one is given: null for its end. The newest is followed if frozen. */
+  show(pass, phase = this.phase) {
+    const newest = pass === this.newest() && (this.frozen || pass.record.partial);
+    this.parked = newest ? null : pass;
+    this.phase = phase;
+    this.#changed();
+  }
+
+  /** Follow the newest pass, at the phase that is shown. */
+  follow() {
+    this.parked = null;
+    this.#changed();
   }
 
   goLive() {
     this.parked = this.phase = null;
-    this.version += 1;
+    this.#changed();
   }
 
   showPhase(name) {
     this.phase = name;
+    this.#changed();
+  }
+
+  #changed() {
     this.version += 1;
   }
 
-  #keep(record) {
-    let segment = this.segments.at(-1);
-    if (!segment || segment.before === null || segment.passes.length >= SEGMENT) {
-      segment = { before: keyframe(this.state), passes: [] };
-      this.segments.push(segment);
-      if (this.segments.length > SEGMENTS && !this.#holdsParked(this.segments[0])) this.segments.shift();
+  /** What is known of the past has been filled in. */
+  refilled() {
+    this.rebuilt = this.preceding = null;
+    this.#changed();
+  }
+
+  #openSegment() {
+    const last = this.tail.at(-1);
+    if (last && last.passes.length < SEGMENT && last.entries.length < ENTRIES) return last;
+    this.tail.push(new Segment(copyState(this.state)));
+    if (this.tail.length > SEGMENTS) this.tail.shift();
+    return this.tail.at(-1);
+  }
+
+  /** The pass in which the engine is held, up to where it has come; null where it is not. */
+  #held() {
+    const { held } = this.state.gate;
+    if (!held || held.pass_id <= this.state.pass_id) return null;
+    if (this.partial?.of !== held) {
+      const record = { kind: "pass", partial: true, seq: this.state.seq, ...held };
+      const segment = new Segment(copyState(this.state));
+      this.partial = { of: held, pass: segment.push(record, this.state) };
     }
-    segment.passes.push(this.#kept(record, this.state));
+    return this.partial.pass;
   }
 
-  /** Between passes only KV blocks change: an abort gives them back. */
-  #keepEvent(entry) {
-    const part = poolPart(entry);
-    if (part) this.segments.at(-1)?.passes.at(-1).events.push(part);
-  }
-
-  #kept(record, before) {
-    const states = rowStates(record, before?.rows ?? null, this.maxNumSeqs);
-    const moments = blockMoments(record, (reqId) => before?.requests.get(reqId)?.block_ids ?? []);
-    return { record, states, moments, events: [], at: performance.now() };
-  }
-
-  #holdsParked(segment) {
-    return this.segments.length < 2 * SEGMENTS && segment.passes.some((kept) => kept.record.pass_id === this.parked);
-  }
-
-  #segmentOf(passId) {
-    return this.segments.findLast((segment) => segment.passes[0].record.pass_id <= passId);
-  }
-
-  #find(passId) {
-    return this.#segmentOf(passId)?.passes.find((kept) => kept.record.pass_id === passId);
+  /** The state at the shown moment: rows, requests and blocks. */
+  #moment() {
+    return this.#inside()?.state ?? this.state;
   }
 
   /** What is to be seen at the shown moment, rebuilt; null at the end of the latest pass, which is the state itself. */
   #inside() {
     const shown = this.shown();
-    if (!shown || (this.live && this.phase === null)) return null;
-    const key = `${shown.record.seq} ${this.phase}`;
-    if (this.rebuilt?.key !== key) this.rebuilt = { key, ...this.#rebuild(shown) };
+    if (!shown || (this.live && this.phase === null && !shown.record.partial)) return null;
+    this.rebuilt = this.#once(this.rebuilt, () => this.#rebuild(shown));
     return this.rebuilt;
   }
 
   #rebuild(shown) {
-    const segment = this.#segmentOf(shown.record.pass_id);
-    if (segment.before === null) return { ...segment.after, states: shown.states, moments: shown.moments };
-    const { rows, pool } = { rows: cloneRows(segment.before.rows), pool: clonePool(segment.before.pool) };
-    for (const kept of segment.passes) {
-      if (kept === shown) break;
-      foldInto(rows, pool, kept.record);
-      for (const part of kept.events) foldPool(pool, part);
-    }
+    const before = shown.before();
     const record = this.record();
-    const states = rowStates(record, rows, this.maxNumSeqs);
-    const held = new Map(pool.held);
-    foldInto(rows, pool, record);
-    return { rows, pool, states, moments: blockMoments(record, (reqId) => held.get(reqId) ?? []) };
+    const seen = this.phase === null ? shown : happened(record, before);
+    return { state: fold(before, record), happened: seen };
+  }
+
+  /** What `make` gives for the shown pass and phase, from the last time where they are the same. */
+  #once(last, make) {
+    const [pass, phase] = [this.shown(), this.phase];
+    return last?.pass === pass && last.phase === phase ? last : { pass, phase, ...make() };
+  }
+
+  #poolOf(name, state) {
+    const known = this.pools[name];
+    if (known?.state !== state || (state === this.state && known.version !== this.version)) {
+      this.pools[name] = { state, version: this.version, value: poolOf(state) };
+    }
+    return this.pools[name].value;
   }
 }
 
@@ -187,17 +213,7 @@ function upTo(record, name) {
   return at < 0 ? record : { ...record, phases: record.phases.slice(0, at + 1) };
 }
 
-function foldInto(rows, pool, record) {
-  for (const phase of record.phases) {
-    for (const change of phase.changes ?? []) applyChange(rows, change);
-    foldPool(pool, phase);
-  }
-}
-
-function keyframe(state) {
-  return { rows: cloneRows(state.rows), pool: poolOf(state) };
-}
-
-function cloneRows(rows) {
-  return rows.map((row) => row && { ...row, token_ids: row.token_ids?.slice(), block_table: row.block_table?.slice() });
+function phasesBefore(record, name) {
+  const at = record.phases.findIndex((phase) => phase.phase === name);
+  return { ...record, phases: record.phases.slice(0, Math.max(at, 0)) };
 }

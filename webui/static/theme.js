@@ -17,13 +17,17 @@ const NAMES = [
   "prefill-soft",
   "decode-soft",
   "mark",
+  "lit",
   "accent",
   "on-accent",
   "cached",
   ...[0, 1, 2, 3, 4, 5].flatMap((i) => [`tint-${i}`, `strong-${i}`]),
 ];
 
-/** Owns the look. `colours` maps the names of base.css and kv.css to values; `px` is the size of 1rem; both change on toggles. */
+/**
+ * Owns the look. `colours` maps the names of base.css and kv.css to values; `px` is the size of 1rem and `row` the
+ * height of a table's line; all of them change on toggles.
+ */
 export class Theme {
   constructor(onChange) {
     this.onChange = onChange;
@@ -65,6 +69,8 @@ export class Theme {
     const style = getComputedStyle(root);
     this.colours = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     this.px = parseFloat(style.fontSize);
+    this.row = Math.round(1.55 * this.px);
+    root.style.setProperty("--row", `${this.row}px`);
     this.font = getComputedStyle(document.body).fontFamily;
     this.onChange();
   }

@@ -1,30 +1,47 @@
 // The flat token axis of one pass: all rows end to end, as _prepare_inputs laid them out.
 import { columnWidth, drawAxis, drawOverview, gutterWidth } from "axis_draw";
-import { $, fillTable, setAttr, setText } from "dom";
+import { Box } from "box";
+import { $, beforePaint, setAttr, setText } from "dom";
 import { hover } from "hover";
+import { links } from "links";
 import { readout } from "readout";
-import { factsOf, stepOf } from "row_states";
-
-const TABLE_ROWS = 512; // the table twin shows the first tokens; a pass may have 8192
-const TABLE_EVERY_MS = 1000;
+import { historyWords, rowHistory } from "row_history";
+import { selection } from "selection";
+import { TableTwin } from "table_twin";
 
 /** Draws the prepare_inputs facts of the shown pass. Everything in `axis` is as recorded. */
 export class TokenAxis {
   constructor(store, theme, vocab, blockSize) {
     Object.assign(this, { store, theme, vocab, blockSize });
-    this.scroll = $("axis-scroll");
-    this.scroll.addEventListener("scroll", () => this.#draw());
-    $("axis").addEventListener("pointermove", (event) => this.point(this.#tokenAt(event.offsetX)));
-    $("axis").addEventListener("pointerleave", () => hover.set());
+    this.box = new Box($("axis-scroll"), () => this.#draw());
+    this.small = new Box($("axis-overview"), () => this.#drawOverview());
+    this.twin = new TableTwin("axis", ["axis-scroll", "axis-overview"], theme, store);
+    this.glyph = (id) => vocab.glyph(id);
+    this.redraw = beforePaint(() => this.#draw());
+    this.#listen();
+  }
+
+  #listen() {
+    const [canvas, overview] = [$("axis"), $("axis-overview")];
+    canvas.addEventListener("pointermove", (event) => hover.set({ token: this.#tokenAt(event.offsetX) }));
+    canvas.addEventListener("pointerleave", () => hover.set());
+    canvas.addEventListener("click", () => this.#choose());
     const jump = (event) => {
-      if (event.buttons) this.#centre((event.offsetX / $("axis-overview").clientWidth) * this.count);
+      if (event.buttons) this.#centre((event.offsetX / this.small.width) * this.count);
     };
-    for (const name of ["pointerdown", "pointermove"]) $("axis-overview").addEventListener(name, jump);
-    $("axis-table-toggle").addEventListener("click", () => this.#toggleTable());
-    hover.onChange(() => {
-      this.#draw();
-      this.#readout();
+    for (const name of ["pointerdown", "pointermove"]) overview.addEventListener(name, jump);
+    $("axis-scroll").addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && this.#choose()) event.preventDefault();
     });
+    links.onChange((bring) => {
+      this.redraw();
+      this.#readout();
+      if (bring && links.lit) this.#bring(links.lit);
+    });
+  }
+
+  get axis() {
+    return links.axis;
   }
 
   get count() {
@@ -32,121 +49,93 @@ export class TokenAxis {
   }
 
   render() {
-    const record = this.store.record();
-    this.axis = axisOf(record, this.store.rows());
-    setText(
-      $("axis-count"),
-      this.axis ? `${this.count} tokens of ${this.axis.starts.length - 1} rows` : this.#whyEmpty(record),
-    );
-    $("axis-track").style.width = `${gutterWidth(this.theme) + (this.count + 0.6) * columnWidth(this.theme)}px`;
-    if (hover.token !== null) this.point(hover.token < this.count ? hover.token : null);
+    const { axis, count } = this;
+    setText($("axis-count"), axis ? `${count} tokens of ${axis.starts.length - 1} rows` : this.#whyEmpty());
+    const width = `${gutterWidth(this.theme) + (count + 0.6) * columnWidth(this.theme)}px`;
+    if (this.trackWidth !== width) $("axis-track").style.width = this.trackWidth = width;
     this.#draw();
     this.#readout();
     this.#table();
   }
 
-  /** Point at token `index` of the pass; null for none. */
-  point(index) {
-    if (index === null || !this.axis) return hover.set();
-    const row = this.axis.rows[index];
-    hover.set({
-      token: index,
-      row,
-      reqId: this.axis.reqIds[row],
-      block: Math.floor(this.axis.slots[index] / this.blockSize),
-    });
-  }
-
   /** Point at the token `by` places from the one that is pointed at. */
   chooseToken(by) {
     if (!this.count) return;
-    const at = hover.token ?? this.axis.starts[hover.row ?? 0] - Math.max(0, by);
-    const token = Math.max(0, Math.min(this.count - 1, at + by));
-    this.point(token);
-    const [left, width] = [
-      token * columnWidth(this.theme) - this.scroll.scrollLeft,
-      this.scroll.clientWidth - gutterWidth(this.theme),
-    ];
-    if (left < 0 || left + columnWidth(this.theme) > width) this.#centre(token);
+    const { token = null, row = 0 } = links.lit ?? {};
+    const at = token ?? this.axis.starts[row ?? 0] - Math.max(0, by);
+    const next = Math.max(0, Math.min(this.count - 1, at + by));
+    hover.bring({ token: next });
   }
 
-  /** Bring the span of a row into view. */
-  showRow(row) {
-    if (this.axis && row < this.axis.starts.length - 1)
-      this.scroll.scrollLeft = this.axis.starts[row] * columnWidth(this.theme);
+  /** Bring a token into view, or the first one of a row. */
+  #bring({ token, row }) {
+    const first = token ?? this.axis?.starts[row];
+    if (first === undefined || first >= this.count) return;
+    const column = columnWidth(this.theme);
+    const [left, width] = [first * column - this.box.left, this.box.width - gutterWidth(this.theme)];
+    if (left < 0 || left + column > width)
+      this.box.scrollTo({ left: token === null ? first * column : first * column - width / 2 });
+    this.twin.bring(first);
   }
 
-  #whyEmpty(record) {
-    if (!record) return "no pass yet";
+  #whyEmpty() {
+    if (!this.store.shown()) return "no pass yet";
     return this.store.phase === null ? "no tokens in this pass" : `not made yet at ${this.store.phase}`;
   }
 
+  /** Choose the token that is pointed at, or let it go. Returns whether there is one. */
+  #choose() {
+    const { token = null, reqIds, position } = links.pointed ?? {};
+    if (token !== null) selection.toggle(reqIds[0], position);
+    return token !== null;
+  }
+
   #centre(token) {
-    const seen = this.scroll.clientWidth - gutterWidth(this.theme);
-    this.scroll.scrollLeft = token * columnWidth(this.theme) - seen / 2;
+    const seen = this.box.width - gutterWidth(this.theme);
+    this.box.scrollTo({ left: token * columnWidth(this.theme) - seen / 2 });
   }
 
   #tokenAt(x) {
-    const token = Math.floor((x - gutterWidth(this.theme) + this.scroll.scrollLeft) / columnWidth(this.theme));
+    const token = Math.floor((x - gutterWidth(this.theme) + this.box.left) / columnWidth(this.theme));
     return x > gutterWidth(this.theme) && token >= 0 && token < this.count ? token : null;
   }
 
+  #view() {
+    const { theme, blockSize, glyph } = this;
+    return { left: this.box.left, theme, blockSize, glyph, pointed: links.pointed, chosen: links.chosen };
+  }
+
   #draw() {
-    const width = this.scroll.clientWidth;
-    $("axis").style.width = `${width}px`;
-    const { theme, blockSize } = this;
-    const view = { left: this.scroll.scrollLeft, theme, blockSize, hover, glyph: (id) => this.vocab.glyph(id) };
-    drawAxis($("axis"), this.axis, view);
-    drawOverview($("axis-overview"), this.axis, { ...view, seen: width - gutterWidth(this.theme) });
+    const { width, height } = this.box;
+    if (this.canvasWidth !== width) $("axis").style.width = `${(this.canvasWidth = width)}px`;
+    drawAxis($("axis"), { width, height }, this.axis, this.#view());
+    this.#drawOverview();
+  }
+
+  #drawOverview() {
+    const seen = this.box.width - gutterWidth(this.theme);
+    drawOverview($("axis-overview"), this.small, this.axis, { ...this.#view(), seen });
   }
 
   #readout() {
-    const glyph = (id) => this.vocab.glyph(id);
-    setText($("readout"), this.axis ? readout(this.axis, hover, this.blockSize, glyph) : "");
+    const { lit } = links;
+    const rows = lit?.reqIds.length === 1 ? historyWords(rowHistory(this.store, lit.reqIds[0])) : "";
+    const words = lit ? readout(this.axis, lit, { blockSize: this.blockSize, glyph: this.glyph, rows }) : "";
+    setText($("readout"), words);
+    setAttr($("readout"), "title", words || null);
   }
 
-  #toggleTable() {
-    const shown = $("axis-table").classList.toggle("hidden-visually") === false;
-    setAttr($("axis-table-toggle"), "aria-pressed", shown);
-    for (const id of ["axis-scroll", "axis-overview"]) $(id).hidden = shown;
-    setAttr($("axis-table"), "tabindex", shown ? 0 : -1);
-    this.tableAt = 0;
-    this.render();
-  }
-
-  /** The same tokens as a table, rewritten at rest or once a second. */
+  /** The same tokens as a table. */
   #table() {
-    const now = performance.now();
-    if (!this.store.paused && this.store.live && now - (this.tableAt ?? 0) < TABLE_EVERY_MS) return;
-    this.tableAt = now;
-    const { axis } = this;
-    const rows = Array.from({ length: Math.min(this.count, TABLE_ROWS) }, (_, i) => [
+    const { axis, glyph } = this;
+    this.twin.show(this.count, (i) => [
       i,
       axis.rows[i],
       axis.reqIds[axis.rows[i]] ?? "",
-      this.vocab.glyph(axis.ids[i]),
+      glyph(axis.ids[i]),
       axis.positions[i],
       axis.slots[i],
       axis.logits.has(i) ? `${axis.logits.get(i)}${axis.discard[axis.rows[i]] ? " discarded" : ""}` : "",
     ]);
-    fillTable($("axis-table").querySelector("tbody"), rows);
   }
-}
-
-/** The recorded arrays of a pass under short names; null where they are not made (yet). */
-function axisOf(record, rows) {
-  const facts = factsOf(record, "prepare_inputs");
-  if (!facts.input_ids?.length) return null;
-  const starts = facts.query_start_loc;
-  return {
-    ids: facts.input_ids,
-    positions: facts.positions,
-    slots: facts.slot_mapping,
-    rows: facts.req_indices,
-    starts,
-    discard: facts.discard_request_mask,
-    logits: new Map(facts.logits_indices.map((token, i) => [token, i])),
-    reqIds: factsOf(record, "refresh_metadata").req_ids ?? rows.map((row) => row?.req_id),
-    steps: facts.num_scheduled_tokens.map((count, row) => stepOf(rows[row], count)),
-  };
 }

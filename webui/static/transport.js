@@ -1,28 +1,27 @@
 // Pause, resume and step the engine; walk among the last passes; the counter, the link and the notice.
 import { postControl } from "api";
 import { $, setAttr, setText } from "dom";
+import { engineId } from "source";
 
 const NOTICES = {
   lost:
     "The connection to the server is lost. The page tries again by itself. " +
     "If `batchscope serve` has ended, start it again.",
   dead:
-    "The engine process has ended, so open requests got an error. " +
-    "Stop `batchscope serve` and start it again; its terminal says what happened.",
+    engineId === "main"
+      ? "The engine process has ended, so open requests got an error. " +
+        "Stop `batchscope serve` and start it again; its terminal says what happened."
+      : "The served engine and the presets are in the list on the left.",
 };
 
-/** The header. `changed` is called when the view has walked to another pass. */
+/** The header. `walk` goes from pass to pass. */
 export class Transport {
-  constructor(store, changed) {
-    this.store = store;
-    this.changed = changed;
+  constructor(store, walk) {
+    Object.assign(this, { store, walk });
     this.arrivals = []; // [time, pass id] of the last second
-    this.link = { state: "connecting", why: "" };
+    this.told = this.standing = ""; // what the notice says, and what when there is nothing else to tell
     $("pause").addEventListener("click", () => this.pauseOrResume());
     $("step").addEventListener("click", () => this.step());
-    $("back").addEventListener("click", () => this.walk(-1));
-    $("forward").addEventListener("click", () => this.walk(1));
-    $("live").addEventListener("click", () => this.goLive());
   }
 
   pauseOrResume() {
@@ -30,32 +29,28 @@ export class Transport {
   }
 
   step() {
-    this.store.goLive();
+    this.walk.live();
     return this.#control("step");
   }
 
   forwardOrStep() {
     if (this.store.live) this.step();
-    else this.walk(1);
+    else this.walk.by(1);
   }
 
-  walk(by) {
-    if (this.store.walk(by)) this.changed();
-  }
-
-  goLive() {
-    this.store.goLive();
-    this.changed();
+  /** Show a pass and stay there; `phase` is the one to show, null for the pass's end. Returns a Promise. */
+  goTo(passId, phase) {
+    return this.walk.goTo(passId, phase);
   }
 
   setLink(link) {
-    this.link = link;
     setText(
       $("link"),
       { live: "live", connecting: "connecting", lost: "reconnecting", dead: "engine stopped" }[link.state],
     );
     setAttr($("link"), "data-state", link.state);
-    this.#notice(NOTICES[link.state] ? [link.why, NOTICES[link.state]].filter(Boolean).join(" ") : "");
+    this.standing = NOTICES[link.state] ? [link.why, NOTICES[link.state]].filter(Boolean).join(" ") : "";
+    this.tell(this.told);
   }
 
   render(shown) {
@@ -63,17 +58,13 @@ export class Transport {
     setText($("pass"), shown?.record.pass_id ?? "–");
     setText($("pause"), store.paused ? "resume" : "pause");
     setAttr($("pause"), "aria-pressed", store.paused);
-    const passes = store.passes();
-    $("back").disabled = passes.length < 2 || shown === passes[0];
-    $("forward").disabled = store.live;
-    $("live").disabled = store.live;
-    setText($("viewing"), this.#viewing(shown));
+    setText($("viewing"), this.#viewing());
     setAttr($("viewing"), "data-parked", store.live ? null : "");
   }
 
-  #viewing(shown) {
+  #viewing() {
     if (!this.store.live) return `an earlier pass; the engine is at ${this.store.state.pass_id}`;
-    if (this.store.paused) return shown ? "engine paused after this pass" : "engine paused";
+    if (this.store.paused) return ""; // the gate says where
     const rate = this.#rate();
     return rate ? `${rate} ${rate === 1 ? "pass" : "passes"}/s` : "idle";
   }
@@ -90,14 +81,16 @@ export class Transport {
   async #control(action) {
     try {
       await postControl(action);
-      if (NOTICES[this.link.state] === undefined) this.#notice("");
+      this.tell("");
     } catch (error) {
-      this.#notice(`${action}: ${error.message}`);
+      this.tell(`${action}: ${error.message}`);
     }
   }
 
-  #notice(words) {
-    setText($("notice"), words);
-    $("notice").hidden = !words;
+  /** Say what has gone wrong, "" where nothing has. */
+  tell(words) {
+    this.told = words;
+    setText($("notice"), words || this.standing);
+    $("notice").hidden = !(words || this.standing);
   }
 }

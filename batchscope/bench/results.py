@@ -1,0 +1,24 @@
+"""What a run of the bench leaves behind: measurements, with the machine and the settings they were made on."""
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from batchscope.bench import machine
+
+NOT_SETTINGS = ("run", "measure", "command", "json", "chart")
+
+
+def write_json(path: Path, args: argparse.Namespace, measured: dict[str, Any]) -> None:
+    """Write measurements with date, machine and settings."""
+    settings = {name: _plain(value) for name, value in vars(args).items() if name not in NOT_SETTINGS}
+    head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine.describe()}
+    path.write_text(json.dumps(head | {"settings": settings} | measured, indent=1) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,87 @@
+"""`bench trace`: what recording costs in decode throughput, in an engine as `batchscope serve` runs it."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from batchscope.bench.alternating import ROUND_PASSES, AlternatingClient
+from batchscope.bench.live import LiveEngine, live_engine
+from batchscope.recording import begin_recording
+from tracer.trace_writer import TraceWriter
+
+Stretch = tuple[bool, float]  # (whether it was recorded, seconds)
+RESAMPLES = 10_000
+LOWEST, HIGHEST = 2.5, 97.5  # percentiles
+MODES = {
+    "off": "nothing is recorded in either half: what the bench can tell apart",
+    "on": "every pass is recorded and kept in the log",
+    "recording": "every pass is written to a file as well",
+}
+
+
+class Cost(NamedTuple):
+    """By how much throughput falls, as shares of it: the mean over pairs, and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:+.2f}% ({100 * self.low:+.2f} to {100 * self.high:+.2f})"
+
+
+def measure(rows: int, rounds: int, tell: Callable[[str], None], **settings: Any) -> dict[str, Any]:
+    """Return, for each of MODES, the pairs of seconds, not recorded and recorded, and the cost."""
+    measured: dict[str, Any] = {"rows": rows}
+    for mode in MODES:
+        pairs = _pairs(_stretches(mode, rows, rounds, **settings))
+        found = cost(pairs)
+        measured[mode] = {"pairs": pairs, **found._asdict()}
+        tell(f"{mode:>10} at {rows} rows: throughput falls by {found}, {len(pairs)} pairs; {MODES[mode]}")
+    return measured
+
+
+def cost(pairs: Sequence[tuple[float, float]]) -> Cost:
+    """Return the cost over pairs of (seconds without, seconds with), by a bootstrap over the pairs."""
+    logs = np.log([plain / recorded for plain, recorded in pairs])
+    draws = np.random.default_rng(0).choice(logs, (RESAMPLES, len(logs))).mean(axis=1)
+    highest, lowest = np.percentile(draws, (LOWEST, HIGHEST))
+    mean, low, high = (1 - float(np.exp(ratio)) for ratio in (logs.mean(), lowest, highest))
+    return Cost(mean, low, high)
+
+
+def _pairs(stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
+    """Pair each stretch with its neighbour; one of the two was recorded."""
+    pairs = []
+    for first, second in zip(stretches[::2], stretches[1::2], strict=True):
+        plain, recorded = sorted((first, second))
+        assert (plain[0], recorded[0]) == (False, True), "the stretches of a pair do not alternate"
+        pairs.append((plain[1], recorded[1]))
+    return pairs
+
+
+def _stretches(mode: str, rows: int, rounds: int, **settings: Any) -> list[Stretch]:
+    with live_engine(rows, AlternatingClient, trace=mode != "off", **settings) as engine, _recording(engine, mode):
+        for number in range(rounds + 1):
+            engine.decode_rate(rows, ROUND_PASSES + 2, seed=number)
+            if number == 0:
+                engine.llm.call("stretches")  # the first round only warms up
+        return [(bool(recorded), seconds) for recorded, seconds in engine.llm.call("stretches")]
+
+
+@contextmanager
+def _recording(engine: LiveEngine, mode: str) -> Iterator[None]:
+    if mode != "recording":
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        recording = begin_recording(engine.llm, TraceWriter(Path(folder) / "run.bscope"))
+        recording.start()
+        try:
+            yield
+        finally:
+            recording.stop()

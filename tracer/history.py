@@ -1,0 +1,106 @@
+"""A run that goes on, as the blocks of a trace: each is made when it is asked for, of what the log still has."""
+
+import threading
+import zlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tracer.block_cutter import BlockCutter
+from tracer.planes import pack_planes, take
+from tracer.schema import Entry
+from tracer.spill import Spill
+from tracer.trace_format import BLCK, SPAN, Span, pack
+
+if TYPE_CHECKING:
+    from tracer.log import Log
+
+EDGES_BYTES = 128 << 20
+CACHED_SECTIONS = 8
+FAST = 1  # how hard to deflate what is not kept for long
+
+
+class Edges(msgspec.Struct):
+    """What a block needs besides its entries: the keyframe before it, and the requests that finished in it."""
+
+    keyframe: dict[str, Any]
+    ended: list[Any]
+
+
+class Cuts:
+    """Cuts a run into blocks while the log folds it, and keeps their edges in temporary files of a bounded size."""
+
+    def __init__(self, max_num_seqs: int, max_bytes: int = EDGES_BYTES) -> None:
+        self._cutter = BlockCutter(max_num_seqs)
+        self._spans: list[Span] = []
+        self._kept = Spill(max_bytes)
+        self._keyframe = msgspec.Raw()  # of the open block
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is folded so far; tracer.fold says what is in it."""
+        return self._cutter.state
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest block whose edges are kept."""
+        return self._kept.oldest
+
+    def fold(self, entry: Entry, size: int) -> None:
+        """Take the next entry of the log, which was `size` bytes long."""
+        if not self._cutter.num_entries:
+            self._keyframe = msgspec.Raw(msgspec.msgpack.encode(self._cutter.begin(entry.seq)))
+        self._cutter.fold(entry, size)
+        if self._cutter.full:
+            self._kept.append(zlib.compress(self._open_edges(), FAST))
+            self._spans.append(self._cutter.span)
+            self._cutter.cut()
+
+    def spans(self) -> list[Span]:
+        """The span of every block; the last one may grow."""
+        return [*self._spans, self._cutter.span] if self._cutter.num_entries else self._spans[:]
+
+    def edges(self, number: int) -> Edges:
+        """Return the edges of a block. Raises Gone where it is forgotten."""
+        closed = number < len(self._spans)
+        data = zlib.decompress(self._kept.read(number)) if closed else self._open_edges()
+        return msgspec.msgpack.decode(data, type=Edges)
+
+    def close(self) -> None:
+        self._kept.close()
+
+    def _open_edges(self) -> bytes:
+        return msgspec.msgpack.encode({"keyframe": self._keyframe, "ended": self._cutter.ended()})
+
+
+class History:
+    """The blocks of a log, as tracer.trace_reader gives those of a file."""
+
+    def __init__(self, log: "Log") -> None:
+        self._log = log
+        self._made: OrderedDict[Span, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def section(self, number: int) -> bytes:
+        """Return a block's section, of the last block as far as it has grown. Raises IndexError, Gone."""
+        span, edges = self._log.edges(number)
+        with self._lock:
+            if span in self._made:
+                self._made.move_to_end(span)
+                return self._made[span]
+        entries = self._log.entries(span.first_seq, span.next_seq - 1)
+        section = _section(span, edges, entries)
+        with self._lock:
+            self._made[span] = section
+            if len(self._made) > CACHED_SECTIONS:
+                self._made.popitem(last=False)
+        return section
+
+
+def _section(span: Span, edges: Edges, entries: list[bytes]) -> bytes:
+    """The entries stand in it as their bytes, so that nothing has to be decoded for it."""
+    numbers: list[int] = []
+    keyframe = take(edges.keyframe, numbers)
+    content = {"keyframe": keyframe, "entries": entries, "ended": take(edges.ended, numbers)}
+    return pack(BLCK, pack_planes(content, numbers), SPAN.pack(*span), FAST)
