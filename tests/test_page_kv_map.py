@@ -304,9 +304,10 @@ def test_the_map_can_be_hidden_and_shown_as_a_table(page, served):
     assert "used" in page.text_content("#kv-count")
     page.reload()
     until(page, "window.__model !== undefined")
+    until(page, "document.querySelector('#kv-table-toggle').ariaPressed === 'true'")  # so says the address
     assert page.locator("#kv-body").is_hidden()
     page.keyboard.press("k")
-    assert page.locator("#kv-table").bounding_box()["width"] > 300, "the address holds that it is a table"
+    until(page, "document.querySelector('#kv-table').getBoundingClientRect().width > 300")
     page.click("#kv-table-toggle")
     assert page.locator("#kv").is_visible()
 

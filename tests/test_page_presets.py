@@ -34,7 +34,7 @@ def shows(page, part):
 
 def side(page, engine_id):
     """One of the two frames, once it shows its engine."""
-    frame = within(lambda: page.frame(url=lambda url: f"engine={engine_id}&compact=1" in url))
+    frame = within(lambda: next((frame for frame in page.frames if f"engine={engine_id}&compact" in frame.url), None))
     until(frame, f"{SHOWN} && document.querySelector('#cost-pass td').textContent !== ''")
     return frame
 

@@ -42,7 +42,7 @@ def test_kernels_are_timed_while_asked_for_and_fit_into_the_pass(served) -> None
     assert 0 < inside <= model
 
 
-def test_a_profile_without_passes_says_what_to_do(served, monkeypatch) -> None:
+def test_a_profile_of_no_passes_is_refused(served) -> None:
     reply = requests.post(f"{served.base}/api/profile", json={"passes": 0}, timeout=30)
     assert (reply.status_code, reply.json()["error"]["message"]) == (400, "passes must be from 1 to 1000, got 0")
 
@@ -68,10 +68,13 @@ def test_the_page_shows_the_phases_of_the_last_passes(page, served) -> None:
 
 
 def test_the_page_times_the_kernels_of_the_next_passes(page, served) -> None:
-    served.post("/api/requests", prompt="a b c", copies=3, max_tokens=600, ignore_eos=True)
+    pause(page, served)
+    served.post("/api/requests", prompt="a b c", copies=3, max_tokens=60, ignore_eos=True)
     page.click("#profile-open")
     page.fill("#profile-passes", "5")
     page.click("#profile-time")
+    until(page, "document.getElementById('profile-words').textContent === 'timing …'")
+    served.post("/api/control", action="resume")
     until(page, "!document.getElementById('profile-kernels').hidden")
     names = [name for name, *_ in table(page, "#profile-kernels")]
     assert {"paged_attention", "linear 64 → 320", "outside kernels"} <= set(names)

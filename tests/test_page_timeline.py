@@ -16,7 +16,7 @@ from tracer.schema import PassRecord
 PLOT = "document.querySelector('#charts-plot')"
 NUMBERS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
-# How far the picture in an <img> is from a screenshot, both as base64, and how many colours it has.
+# How far a picture is from a screenshot and from an empty panel, all seen from afar, and how many colours it has.
 COMPARE = """async ([saved, kind, screenshot]) => {
   const image = async (data, kind) => {
     const node = Object.assign(new Image(), { src: `data:${kind};base64,${data}` });
@@ -24,20 +24,24 @@ COMPARE = """async ([saved, kind, screenshot]) => {
     return node;
   };
   const [one, other] = [await image(saved, kind), await image(screenshot, "image/png")];
-  const [width, height] = [other.naturalWidth, other.naturalHeight];
+  const [width, height] = [other.naturalWidth, other.naturalHeight].map((length) => Math.round(length / 4));
   const pixels = (node) => {
     const context = Object.assign(document.createElement("canvas"), { width, height }).getContext("2d");
+    context.imageSmoothingQuality = "high";
     context.drawImage(node, 0, 0, width, height);
     return context.getImageData(0, 0, width, height).data;
   };
   const [a, b] = [pixels(one), pixels(other)];
-  let [far, colours] = [0, new Set()];
+  const differ = (i, k) => [0, 1, 2].some((part) => Math.abs(a[i + part] - b[k + part]) > 40);
+  const ground = 4 * (2 * width + 2); // a pixel within the frame, where nothing is
+  let [far, ink, colours] = [0, 0, new Set()];
   for (let i = 0; i < a.length; i += 4) {
     colours.add((a[i] << 16) | (a[i + 1] << 8) | a[i + 2]);
-    far += Math.abs(a[i] - b[i]) > 60 || Math.abs(a[i + 1] - b[i + 1]) > 60 || Math.abs(a[i + 2] - b[i + 2]) > 60;
+    far += differ(i, i);
+    ink += differ(i, ground);
   }
-  return { size: [one.naturalWidth, one.naturalHeight], shown: [width, height], colours: colours.size,
-           far: (4 * far) / a.length };
+  return { size: [one.naturalWidth, one.naturalHeight], shown: [other.naturalWidth, other.naturalHeight],
+           colours: colours.size, far: (4 * far) / a.length, ink: (4 * ink) / a.length };
 }"""
 
 
@@ -281,19 +285,25 @@ def test_a_click_on_a_chart_goes_to_that_pass_and_live_charts_are_drawn_five_tim
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_any_panel_is_saved_as_it_is_shown_as_png_and_as_svg(browser, served, scheme):
+@pytest.mark.parametrize(
+    ("scheme", "views"),
+    [("light", {"#kv-panel": "kv-map", "#timeline-panel": "timeline"}), ("dark", {"#charts-panel": "charts"})],
+    ids=["light", "dark"],
+)
+def test_any_panel_is_saved_as_it_is_shown_as_png_and_as_svg(browser, served, scheme, views):
     with open_page(browser, served, color_scheme=scheme) as page:
         record = step(page, served, 4, prompt="Picture", copies=6)
         open_charts(page, record["pass_id"])
         page.click("#chips [data-phase=forward]")
+        if page.get_attribute("#kv-open", "aria-expanded") == "false":
+            page.click("#kv-open")
         settled(page, served)
-        for panel, view in (("#kv-panel", "kv-map"), ("#timeline-panel", "timeline"), ("#charts-panel", "charts")):
+        for panel, view in views.items():
             for kind in ("png", "svg"):
                 saved, name = save(page, panel, kind)
                 assert name == f"batchscope-{view}-pass-{record['pass_id']}-forward.{kind}"
                 check_picture(page, panel, saved, kind)
-        panels = page.locator("section.panel")
+        panels = page.locator("section.panel[aria-labelledby]")
         assert page.locator("section.panel > .save-view").count() == panels.count() > 8
 
 
@@ -311,13 +321,14 @@ def check_picture(page, panel, saved, kind):
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert len(list(root.iter())) > 20
     page.mouse.move(2, 2)
+    page.evaluate("document.querySelectorAll('.save-view').forEach((button) => (button.style.opacity = 0))")
     screenshot = page.locator(panel).screenshot()
     mime = {"png": "image/png", "svg": "image/svg+xml"}[kind]
     found = page.evaluate(COMPARE, [*(base64.b64encode(saved).decode(), mime), base64.b64encode(screenshot).decode()])
     scale = 2 if kind == "png" else 1
-    assert found["size"] == pytest.approx([scale * length for length in found["shown"]], abs=3)
-    assert found["colours"] > 10
-    assert found["far"] < 0.06, found
+    assert found["size"] == pytest.approx([scale * length for length in found["shown"]], abs=6)
+    assert found["colours"] > 20
+    assert found["far"] < found["ink"] / 4, found
 
 
 @pytest.mark.browser

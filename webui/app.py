@@ -1,6 +1,7 @@
 """The Flask application: the page, its routes, the OpenAI-compatible API and the live connection."""
 
 import mimetypes
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from webui.security import Access, Guard, content_security_policy
 from webui.services import Services
 
 STATIC = Path(__file__).parent / "static"
+IMPORT_MAP = re.compile(rb'<script type="importmap">.*?</script>', re.DOTALL)
 MAX_BODY = 8 << 20  # bytes
 
 mimetypes.add_type("text/javascript", ".js")  # some systems say otherwise, and browsers then refuse modules
@@ -72,7 +74,10 @@ def _beside(access: Access, socketio: SocketIO) -> MakeServices:
 
 
 def _page(name: str) -> Response:
+    """A page's HTML. All share the import map of index.html."""
     html = (STATIC / name).read_bytes()
+    if name != "index.html" and (shared := IMPORT_MAP.search((STATIC / "index.html").read_bytes())):
+        html = IMPORT_MAP.sub(lambda _: shared[0], html)
     response = Response(html, content_type="text/html; charset=utf-8")
     response.headers["Content-Security-Policy"] = content_security_policy(html)
     response.add_etag()

@@ -119,10 +119,11 @@ class Engines:
             return ApiError(410, f"engine {engine_id!r} has ended: start its preset again", "engine")
         return ApiError(404, f"there is no engine {engine_id!r}: /api/engines lists those that run", "engine")
 
-    def _announce(self) -> None:
-        """Tell every viewer of every engine what there is now."""
+    def _announce(self, ending: Services | None = None) -> None:
+        """Tell every viewer of every engine what there is now, those of one that ends included."""
         described = self.described()
         with self._lock:
             watched = [each.services for each in self._beside.values() if each.services is not None]
-        for services in (self._main, *watched):
-            services.broadcaster.announce("engines", described)
+        for services in (self._main, ending, *watched):
+            if services is not None:
+                services.broadcaster.announce("engines", described)

@@ -38,9 +38,12 @@ class PresetEngine(threading.Thread):
         preset: Preset,
         main: EngineConfig,
         make_services: MakeServices,
-        changed: Callable[[], None],
+        changed: Callable[..., None],
     ) -> None:
-        """`main`: the served engine's. `changed` is called when `described` gives something new."""
+        """`main`: the served engine's configuration.
+
+        `changed` is called when `described` gives something new, and with the services when these end.
+        """
         super().__init__(name=f"preset {engine_id}", daemon=True)
         self.engine_id = engine_id
         self.status = STARTING
@@ -115,6 +118,7 @@ class PresetEngine(threading.Thread):
                 self._given_up.wait()
             finally:
                 self.services = None
+                self._changed(services)
                 services.stop_beside()
         finally:
             llm.shutdown()

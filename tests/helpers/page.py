@@ -53,11 +53,12 @@ class Served:
         return [decode(requests.get(url, timeout=30).content) for url in urls]
 
     def rest(self) -> None:
-        """Let the passes run and end every request."""
+        """Let the passes run, end every request, and forget what the prefix cache knows."""
         self.post("/api/control", action="resume")
         for req_id in live(self.state()):
             requests.delete(f"{self.base}/api/requests/{req_id}", timeout=30)
         within(lambda: not live(self.state()) and not any(self.state()["rows"]))
+        within(lambda: requests.post(f"{self.base}/reset_prefix_cache", timeout=30).ok)
 
     def stop(self) -> None:
         self.process.kill()

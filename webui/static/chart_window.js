@@ -13,7 +13,7 @@ export class PassWindow {
     store.onPass((record) => this.#take(record));
   }
 
-  /** The summaries to be drawn, in the order of their passes, while `passId` is shown; others come when they are loaded. */
+  /** The summaries to be drawn while `passId` is shown, in their order; others come when they are loaded. */
   passes(passId) {
     if (passId === null) return [];
     const { store } = this;

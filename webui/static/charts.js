@@ -18,7 +18,8 @@ export class Charts {
     this.large = false;
     this.pointed = null; // the pass under the pointer
     const chosen = remembered("chart");
-    $("charts-which").append(...Object.entries(CHARTS).map(([name, { title }]) => el("option", { value: name }, title)));
+    const options = Object.entries(CHARTS).map(([value, { title }]) => el("option", { value }, title));
+    $("charts-which").append(...options);
     if (Object.hasOwn(CHARTS, chosen)) $("charts-which").value = chosen;
     this.#listen();
   }

@@ -2,7 +2,7 @@
 import { summaryOf } from "chart_data";
 import { $, setText } from "dom";
 
-const PASSES = 64; // that means are taken over
+const PASSES = 16; // that means are taken over
 const UPDATE = "update the batch";
 
 /** Whether this page is to be compact: it is one of two, side by side. */

@@ -1,7 +1,8 @@
 // Two engines side by side: two frames of the page, and one bar that steps both.
 import { postControlOf } from "api";
 import { $, setAttr, setText } from "dom";
-import { addressOf, Engines } from "engines";
+import { compactAddressOf, Engines } from "engines";
+import { remembered } from "remember";
 
 const SIDES = ["left", "right"];
 
@@ -18,14 +19,15 @@ class Compare {
     this.#on("both-back", () => this.#press("back"));
     this.#on("both-forward", () => this.#press("forward"));
     addEventListener("keydown", (event) => this.#key(event));
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    document.documentElement.dataset.theme = { light: "light", dark: "dark" }[remembered("theme")] ?? dark;
   }
 
   async start() {
     await this.#try(() => this.engines.load());
     this.ids.forEach((id, i) => {
-      const engine = this.engines.find(id) ?? { id };
-      setAttr(this.frames[i], "src", addressOf(engine, true));
-      setAttr(this.frames[i], "title", engine.title ?? id);
+      setAttr(this.frames[i], "src", compactAddressOf(id));
+      setAttr(this.frames[i], "title", this.engines.find(id)?.title ?? id);
     });
   }
 

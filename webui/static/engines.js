@@ -69,12 +69,14 @@ export function isStarting(status) {
 }
 
 /** The page's address for an engine, at the phase that its preset is about. */
-export function addressOf({ id, phase = null }, compact = false) {
-  const query = new URLSearchParams();
-  if (id !== "main") query.set("engine", id);
-  if (compact) query.set("compact", "1");
-  const asked = query.size ? `/?${query}` : "/";
+export function addressOf({ id, phase = null }) {
+  const asked = id === "main" ? "/" : `/?${new URLSearchParams({ engine: id })}`;
   return phase === null ? asked : `${asked}#${new URLSearchParams({ phase })}`;
+}
+
+/** The address for an engine in a frame beside another's, at the end of its newest pass. */
+export function compactAddressOf(id) {
+  return `/?${new URLSearchParams({ engine: id, compact: "1" })}`;
 }
 
 /** The address of two engines side by side. */

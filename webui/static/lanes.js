@@ -26,7 +26,8 @@ export function lanesOf(record) {
 
 function barsOf({ phase: name, start, end }, device) {
   if (name === "execute_model") return []; // it is a call
-  const bar = { name, phase: name, start, end, lane: sideOf(name) === "runner" ? "runner" : "engine core", look: "work" };
+  const lane = sideOf(name) === "runner" ? "runner" : "engine core";
+  const bar = { name, phase: name, start, end, lane, look: "work" };
   if (name !== "forward") return [bar];
   return onCpu(device) ? [{ ...bar, look: "call" }, { ...bar, lane: "device" }] : [bar];
 }

@@ -108,16 +108,17 @@ export class Presets {
     setAttr(line, "data-status", status);
     const state = { starting: words, playing: words, failed: `did not start: ${error}` }[status] ?? "";
     const nodes = [el("span", { class: "name" }, title)];
+    const actions = el("span", { class: "actions" });
     if (state) nodes.push(el("span", { class: isStarting(status) ? "quiet" : "error" }, state));
     if (status === "ready" && id === engineId) nodes.push(el("span", { class: "quiet" }, "shown here"));
     if (status === "ready" && id !== engineId) {
-      nodes.push(
+      actions.append(
         this.#button("show", `show ${title}`, () => this.#show(id)),
         this.#button("beside", `show ${title} beside this engine`, () => location.assign(comparison(engineId, id))),
       );
     }
-    nodes.push(this.#button(status === "failed" ? "dismiss" : "end", `end ${title}`, () => this.#end(id)));
-    line.replaceChildren(...nodes);
+    actions.append(this.#button(status === "failed" ? "dismiss" : "end", `end ${title}`, () => this.#end(id)));
+    line.replaceChildren(...nodes, actions);
   }
 
   #button(text, label, action) {

@@ -1,6 +1,6 @@
 // One card a request: its prompt, its text as it streams, why it waits, and a way to cancel it.
 import { cancelRequest } from "api";
-import { $, el, setAttr, setText } from "dom";
+import { $, beforePaint, el, setAttr, setText } from "dom";
 import { hover } from "hover";
 import { links } from "links";
 import { historyWords, rowHistory } from "row_history";
@@ -15,6 +15,7 @@ const STATUS = {
   PREEMPTED: "preempted",
 };
 
+const FIRST = 12; // of the newest one need not ask whether they can be seen
 const NEAR = 2000; // px above and below what can be seen; cards further away are brought up to date when they come near
 
 /** The list of requests, newest first, as they were at the shown moment. */
@@ -22,9 +23,10 @@ export class Requests {
   constructor(store, vocab, why) {
     Object.assign(this, { store, vocab, why });
     this.cards = new Map();
+    const show = beforePaint(() => this.cards.get(links.lit?.reqIds[0])?.node.scrollIntoView({ block: "nearest" }));
     links.onChange((bring) => {
       this.#light();
-      if (bring) this.cards.get(links.lit?.reqIds[0])?.node.scrollIntoView({ block: "nearest" });
+      if (bring) show();
     });
     $("requests").addEventListener("keydown", (event) => this.#key(event));
     this.sight = new IntersectionObserver((seen) => this.#sight(seen), {
@@ -40,10 +42,12 @@ export class Requests {
     }
     const why = factsOf(this.store.record(), "schedule").why ?? {};
     const count = { running: 0, waiting: 0 };
-    let older = null;
+    let [older, left] = [null, requests.size];
     for (const [reqId, request] of requests) {
-      const card = this.cards.get(reqId) ?? this.#add(reqId, request);
-      if (card.node.nextElementSibling !== older) $("requests").insertBefore(card.node, older);
+      left -= 1;
+      const card = this.cards.get(reqId) ?? this.#add(reqId, request, left < FIRST || !request.finish_reason);
+      const placed = card.node.isConnected && card.node.nextElementSibling === older;
+      if (!placed) $("requests").insertBefore(card.node, older);
       older = card.node;
       if (card.near) this.#update(card, request, why[reqId]);
       if (request.status === "RUNNING") count.running += 1;
@@ -61,14 +65,27 @@ export class Requests {
     this.render();
   }
 
-  #add(reqId, request) {
+  /** A card is empty until one comes near it: of most requests in a long list nobody looks at more than the newest. */
+  #add(reqId, request, near) {
+    const card = { node: el("li", { class: "card", "data-request": reqId }), request, seen: 0, near };
+    card.node.addEventListener("click", (event) => this.#choose(event, card, reqId));
+    for (const name of ["pointerenter", "focusin"]) card.node.addEventListener(name, () => hover.set({ reqId }));
+    for (const name of ["pointerleave", "focusout"]) card.node.addEventListener(name, () => hover.set());
+    this.cards.set(reqId, card);
+    this.sight.observe(card.node);
+    return card;
+  }
+
+  #fill(card) {
+    const { request, node } = card;
+    const reqId = node.dataset.request;
     const part = (name, tag = "div") => el(tag, { class: name });
     const button = (name, title, text) => el("button", { type: "button", tabindex: -1, class: name, title }, text);
     const id = button("id", `${reqId}: show all of its text`, reqId);
     const cancel = button("cancel", `cancel ${reqId}`, "✕");
     setAttr(id, "aria-expanded", false);
     setAttr(cancel, "aria-label", `cancel ${reqId}`);
-    const card = { node: el("li", { class: "card", "data-request": reqId }), request, id, cancel, seen: 0, near: true };
+    Object.assign(card, { id, cancel, filled: true });
     for (const name of ["prompt", "rows", "output", "why", "error"]) card[name] = part(name);
     for (const name of ["status", "counts"]) card[name] = part(name, "span");
     card.text = document.createTextNode("");
@@ -77,20 +94,14 @@ export class Requests {
     const { tint, pattern } = lookOf(reqId);
     const look = el("span", { class: "look", "data-tint": tint, "data-pattern": pattern });
     const head = el("div", { class: "head" }, look, id, card.counts, card.status, cancel);
-    card.node.append(head, card.rows, card.prompt, card.output, card.why, card.error);
+    node.append(head, card.rows, card.prompt, card.output, card.why, card.error);
     setText(card.prompt, this.vocab.text(request.prompt_token_ids ?? []));
-    id.addEventListener("click", () => setAttr(id, "aria-expanded", card.node.classList.toggle("open")));
-    card.node.addEventListener("click", (event) => this.#choose(event, card, reqId));
+    id.addEventListener("click", () => setAttr(id, "aria-expanded", node.classList.toggle("open")));
     cancel.addEventListener("click", () => this.#cancel(reqId, card));
-    for (const name of ["pointerenter", "focusin"]) card.node.addEventListener(name, () => hover.set({ reqId }));
-    for (const name of ["pointerleave", "focusout"]) card.node.addEventListener(name, () => hover.set());
-    this.cards.set(reqId, card);
-    this.sight.observe(card.node);
-    $("requests").prepend(card.node);
-    return card;
   }
 
   #update(card, request, why) {
+    if (!card.filled) this.#fill(card);
     this.#stream(card, request.output_token_ids);
     const ended = request.finish_reason;
     const row = ended ? null : links.rowOf(card.node.dataset.request);
@@ -165,6 +176,7 @@ export class Requests {
       const kept = chosen?.reqIds.includes(reqId) ?? false;
       card.node.classList.toggle("lit", lit);
       setAttr(card.node, "data-chosen", kept ? "" : null);
+      if (!card.filled) continue;
       const rows = lit || kept ? historyWords(rowHistory(this.store, reqId)) : "";
       setAttr(card.node, "title", rows || null);
       card.rows.hidden = !kept || !rows;

@@ -64,7 +64,8 @@ function titleOf(panel) {
 /** A Blob with the panel's picture. */
 async function imageOf(panel, kind) {
   const { domToBlob, domToForeignObjectSvg } = await late("modernScreenshot");
-  const options = { font: false, filter: isDrawn, features: { restoreScrollPosition: true }, onCloneEachNode: hideScrollbars };
+  const scrolled = { features: { restoreScrollPosition: true }, onCloneEachNode: hideScrollbars };
+  const options = { font: false, filter: isDrawn, ...scrolled };
   if (kind === "png") return domToBlob(panel, { ...options, scale: SCALE, type: "image/png" });
   const svg = await domToForeignObjectSvg(panel, options);
   return new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" });

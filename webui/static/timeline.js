@@ -1,4 +1,5 @@
 // The timeline of the shown pass: lanes, the two calls that cross them, and what is parked, at the times recorded.
+import { Box } from "box";
 import { $, el, fillTable, resize, setAttr, setText } from "dom";
 import { LANES, axisOf, lanesOf, wordsOf } from "lanes";
 import { duration } from "phases";
@@ -21,7 +22,7 @@ export class Timeline {
     this.view = WHOLE; // the part of the axis that is seen
     $("timeline-names").append(...LANES.map((name) => el("li", {}, name)), el("li", { class: "quiet" }));
     this.#listen();
-    new ResizeObserver(() => this.#draw()).observe(this.track);
+    this.box = new Box(this.track, () => this.#draw());
   }
 
   #listen() {
@@ -78,7 +79,7 @@ export class Timeline {
   }
 
   #draw() {
-    const width = this.track.clientWidth;
+    const { width } = this.box;
     if (!this.open || !this.lanes || !width) return;
     const { bars, calls } = this.lanes;
     this.axis = axisOf(this.lanes, this.stretched);

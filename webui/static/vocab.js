@@ -12,16 +12,14 @@ export class Vocab {
 
   /** The text of a finished list of ids, special tokens included. */
   text(ids) {
-    const decoder = new TextDecoder();
-    return ids.map((id) => decoder.decode(this.#bytes(id), { stream: true })).join("") + decoder.decode();
+    return new TextDecoder().decode(this.#join(ids));
   }
 
   /** A decoder for text that grows: push(ids) returns the new text; half a character waits for its rest. */
   stream() {
     const decoder = new TextDecoder();
-    const push = (ids) =>
-      ids.map((id) => (this.special.has(id) ? "" : decoder.decode(this.#bytes(id), { stream: true })));
-    return { push: (ids) => push(ids).join("") };
+    const plain = (id) => !this.special.has(id);
+    return { push: (ids) => decoder.decode(this.#join(ids.filter(plain)), { stream: true }) };
   }
 
   /** One token with its spaces and line ends visible; bytes that are no text on their own as hex. */
@@ -45,6 +43,17 @@ export class Vocab {
       // not text on its own: part of a character
     }
     return `‹${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}›`;
+  }
+
+  #join(ids) {
+    const parts = ids.map((id) => this.#bytes(id));
+    const bytes = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+    let at = 0;
+    for (const part of parts) {
+      bytes.set(part, at);
+      at += part.length;
+    }
+    return bytes;
   }
 
   #bytes(id) {
