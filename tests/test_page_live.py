@@ -158,6 +158,7 @@ def test_a_request_streams_its_text_and_can_be_cancelled(page, served):
 
 
 def test_a_request_is_chosen_and_cancelled_by_key(page, served):
+    served.post("/api/control", action="pause")
     ids = served.post("/api/requests", prompt="Count", max_tokens=900, copies=2, ignore_eos=True)["request_ids"]
     until(page, f"document.querySelector('[data-request={ids[1]}]') !== null")
     page.focus("#requests")

@@ -32,9 +32,10 @@ def shows(page, part):
     until(page, SHOWN)
 
 
-def side(page, engine_id):
+def side(page, name):
     """One of the two frames, once it shows its engine."""
-    frame = within(lambda: next((frame for frame in page.frames if f"engine={engine_id}&compact" in frame.url), None))
+    until(page, f"document.querySelector('#{name}').src !== ''")
+    frame = page.query_selector(f"#{name}").content_frame()
     until(frame, f"{SHOWN} && document.querySelector('#cost-pass td').textContent !== ''")
     return frame
 
@@ -54,13 +55,13 @@ def test_every_preset_is_listed_with_its_paragraph(page, served):
 
 
 def test_steady_decode_and_alternating_sets_are_stepped_together_and_their_cost_is_seen(page, beside):
-    steady, alternating = beside
+    steady, _ = beside
     until(page, "!document.querySelector('#engines').hidden")
     assert options(page) == ["main: tiny", "Steady decode", "Two alternating sets"]
     page.select_option("#engine-switch", steady)
     shows(page, f"engine={steady}")
     page.click("#engine-compare")
-    left, right = side(page, steady), side(page, alternating)
+    left, right = side(page, "left"), side(page, "right")
     assert page.text_content("#left-title") == "Steady decode"
     assert page.text_content("#right-title") == "Two alternating sets"
     assert cost(left) == [8, 0, 0]

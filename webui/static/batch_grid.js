@@ -48,11 +48,8 @@ export class BatchGrid {
       selection.toggle(hover.reqId);
       event.preventDefault();
     });
-    links.onChange((bring) => {
-      this.#light();
-      const row = links.lit?.row ?? null;
-      if (bring && row !== null) this.window.show(row);
-    });
+    links.onChange(() => this.#light());
+    links.onBring(({ row }) => row !== null && this.window.show(row));
   }
 
   /** Point at the occupied row before or after the one that is lit. */

@@ -20,11 +20,8 @@ export class Handoff {
     body.addEventListener("pointerover", (event) => hover.set(lineOf(event)));
     body.addEventListener("pointerleave", () => hover.set());
     body.addEventListener("click", (event) => selection.toggle(lineOf(event)?.of ?? null));
-    links.onChange((bring) => {
-      this.table.light();
-      const row = links.lit?.row ?? null;
-      if (bring && row !== null) this.table.window.show(row);
-    });
+    links.onChange(() => this.table.light());
+    links.onBring(({ row }) => row !== null && this.table.window.show(row));
   }
 
   render() {

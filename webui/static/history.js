@@ -6,8 +6,11 @@ import { endedBlocks, readBlock, stateOf } from "trace_block";
 const KEPT_BLOCKS = 12; // decoded
 const KEPT_ENDED = 128; // blocks of which the finished requests are kept
 const NEAR = 12; // so many passes before the border of a block the next one is fetched
-const REST_MS = 150; // what is not urgent waits until nobody has moved for so long
-const FILL_MS = 200; // what is filled in is shown this often
+const EXPECT_MS = 60; // a number that is being typed counts once nothing was typed for so long
+const REST_MS = 150; // the neighbours of a block are fetched once nobody has moved for so long
+const FILL_AFTER_MS = 700; // and then what is not known of requests that had ended, block by block
+const FILL_EVERY_MS = 40;
+const FILL_MS = 250; // what is filled in is shown this often
 
 export class History {
   constructor(store) {
@@ -85,6 +88,12 @@ export class History {
     return segments;
   }
 
+  /** Have at hand a pass that one is about to ask for. */
+  expect(passId) {
+    clearTimeout(this.expecting);
+    this.expecting = setTimeout(() => this.#fetchAround(passId), EXPECT_MS);
+  }
+
   /** Have at hand what may be shown after this pass, and what it does not know of its requests. */
   prepare({ record, segment }) {
     clearTimeout(this.resting);
@@ -94,7 +103,7 @@ export class History {
     this.resting = setTimeout(() => {
       this.#fetchAround(segment.passes[0].record.pass_id - 1);
       this.#fetchAround(segment.passes.at(-1).record.pass_id + 1);
-      this.#complete(segment);
+      this.resting = setTimeout(() => this.#complete(segment), FILL_AFTER_MS);
     }, REST_MS);
   }
 
@@ -142,7 +151,7 @@ export class History {
     segment.completing = true;
     let told = performance.now();
     while (segment.missing.length && this.store.shown()?.segment === segment) {
-      await idle();
+      await new Promise((resolve) => setTimeout(resolve, FILL_EVERY_MS));
       const [number, reqIds] = segment.missing.shift();
       const ended = this.ended.get(number) ?? (await this.#endedIn(number));
       for (const state of [...segment.states.map((kept) => kept.state), this.store.state]) fillIn(state, reqIds, ended);
@@ -189,8 +198,6 @@ function addedIn(entry) {
   const requests = entry.phases?.flatMap((phase) => phase.requests ?? []) ?? entry.requests ?? [];
   return requests.filter(([, partial]) => "prompt_token_ids" in partial).map(([reqId]) => reqId);
 }
-
-const idle = () => new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve, { timeout: 1000 }));
 
 /** Put an entry into a Map that forgets the oldest. */
 function keep(map, key, value, most) {

@@ -42,12 +42,12 @@ export class KvMap {
     $("kv").addEventListener("pointerleave", () => hover.set());
     $("kv").addEventListener("click", (event) => this.#choose(this.#blockAt(event)));
     $("kv-open").addEventListener("click", () => this.toggle());
-    links.onChange((bring) => {
+    links.onChange(() => {
       if (!this.pool || !this.open) return;
       this.#tellLit();
       this.redraw();
-      if (bring) this.#bring(links.lit?.block ?? links.lit?.blocks.values().next().value ?? null);
     });
+    links.onBring(({ block, blocks }) => this.#bring(block ?? blocks.values().next().value ?? null));
   }
 
   get open() {

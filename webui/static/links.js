@@ -1,5 +1,6 @@
 // What belongs together at the shown moment: a token, its row and request, its KV block and slot, its logits.
 import { axisOf } from "axis_data";
+import { beforePaint } from "dom";
 import { hover } from "hover";
 import { ownersOf } from "pool";
 import { selection } from "selection";
@@ -22,8 +23,16 @@ class Link {
 class Links {
   constructor() {
     this.listeners = [];
-    hover.onChange((bring) => this.#tell(bring));
-    selection.onChange(() => this.#tell(selection.reqId !== null));
+    this.bringers = [];
+    const bring = beforePaint(() => this.#bring());
+    hover.onChange((brings) => {
+      this.#tell();
+      if (brings) bring();
+    });
+    selection.onChange(() => {
+      this.#tell();
+      bring();
+    });
   }
 
   /** Watch a store. */
@@ -31,9 +40,14 @@ class Links {
     Object.assign(this, { store, blockSize, moment: null });
   }
 
-  /** `listener(bring)` is called when something else is pointed at or chosen; `bring` where it is to be in sight. */
+  /** `listener()` is called when something else is pointed at or chosen. */
   onChange(listener) {
     this.listeners.push(listener);
+  }
+
+  /** `bringer(link)` is called to bring what is lit into sight: after a key, or where it was chosen. */
+  onBring(bringer) {
+    this.bringers.push(bringer);
   }
 
   /** The flat arrays of the shown pass, null where they are not made yet. */
@@ -70,9 +84,14 @@ class Links {
     return this.pointed ?? this.chosen;
   }
 
-  #tell(bring) {
+  #tell() {
     if (this.moment) this.moment.pointed = this.moment.chosen = undefined;
-    for (const listener of this.listeners) listener(bring);
+    for (const listener of this.listeners) listener();
+  }
+
+  #bring() {
+    const { lit } = this;
+    if (lit) for (const bringer of this.bringers) bringer(lit);
   }
 
   #now() {

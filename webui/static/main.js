@@ -68,7 +68,7 @@ class Page {
     this.theme = new Theme(() => this.changed());
     this.history = new History(this.store);
     this.walk = new Walk(this.store, this.history, {
-      changed: () => this.changed(),
+      changed: () => this.#render(), // at once: the next frame may be that much later
       tell: (words) => this.transport.tell(words),
     });
     this.transport = new (config.replay ? ReplayTransport : Transport)(this.store, this.walk, config);

@@ -1,6 +1,6 @@
 // One card a request: its prompt, its text as it streams, why it waits, and a way to cancel it.
 import { cancelRequest } from "api";
-import { $, beforePaint, el, setAttr, setText } from "dom";
+import { $, el, setAttr, setText } from "dom";
 import { hover } from "hover";
 import { links } from "links";
 import { historyWords, rowHistory } from "row_history";
@@ -15,7 +15,7 @@ const STATUS = {
   PREEMPTED: "preempted",
 };
 
-const FIRST = 12; // of the newest one need not ask whether they can be seen
+const FIRST = 8; // of the newest one need not ask whether they can be seen
 const NEAR = 2000; // px above and below what can be seen; cards further away are brought up to date when they come near
 
 /** The list of requests, newest first, as they were at the shown moment. */
@@ -23,11 +23,8 @@ export class Requests {
   constructor(store, vocab, why) {
     Object.assign(this, { store, vocab, why });
     this.cards = new Map();
-    const show = beforePaint(() => this.cards.get(links.lit?.reqIds[0])?.node.scrollIntoView({ block: "nearest" }));
-    links.onChange((bring) => {
-      this.#light();
-      if (bring) show();
-    });
+    links.onChange(() => this.#light());
+    links.onBring(({ reqIds }) => this.cards.get(reqIds[0])?.node.scrollIntoView({ block: "nearest" }));
     $("requests").addEventListener("keydown", (event) => this.#key(event));
     this.sight = new IntersectionObserver((seen) => this.#sight(seen), {
       root: $("requests"),
@@ -40,15 +37,16 @@ export class Requests {
     for (const [reqId, card] of this.cards) {
       if (requests.get(reqId)?.arrival_pass !== card.request.arrival_pass) this.#drop(reqId);
     }
-    const why = factsOf(this.store.record(), "schedule").why ?? {};
+    const why = (this.reasons = factsOf(this.store.record(), "schedule").why ?? {});
     const count = { running: 0, waiting: 0 };
     let [older, left] = [null, requests.size];
     for (const [reqId, request] of requests) {
       left -= 1;
-      const card = this.cards.get(reqId) ?? this.#add(reqId, request, left < FIRST || !request.finish_reason);
+      const card = this.cards.get(reqId) ?? this.#add(reqId, request, left < FIRST);
       const placed = card.node.isConnected && card.node.nextElementSibling === older;
       if (!placed) $("requests").insertBefore(card.node, older);
       older = card.node;
+      setAttr(card.node, "data-ended", request.finish_reason ? "" : null);
       if (card.near) this.#update(card, request, why[reqId]);
       if (request.status === "RUNNING") count.running += 1;
       else if (!request.finish_reason) count.waiting += 1;
@@ -59,10 +57,13 @@ export class Requests {
 
   #sight(seen) {
     for (const { target, isIntersecting } of seen) {
-      const card = this.cards.get(target.dataset.request);
-      if (card) card.near = isIntersecting;
+      const reqId = target.dataset.request;
+      const [card, request] = [this.cards.get(reqId), this.store.requests().get(reqId)];
+      if (!card || !request) continue;
+      card.near = isIntersecting;
+      if (card.near) this.#update(card, request, this.reasons[reqId]);
     }
-    this.render();
+    this.#light();
   }
 
   /** A card is empty until one comes near it: of most requests in a long list nobody looks at more than the newest. */
@@ -110,7 +111,6 @@ export class Requests {
       card.counts,
       `${request.num_prompt_tokens ?? "?"}+${request.output_token_ids.length}/${request.max_tokens ?? "∞"}`,
     );
-    setAttr(card.node, "data-ended", ended ? "" : null);
     card.cancel.hidden = Boolean(ended);
     const sentence = ended || !why || why[0] === "scheduled" ? "" : this.why.sentence(...why);
     setText(card.why, sentence);

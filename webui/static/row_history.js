@@ -7,6 +7,15 @@ export const OUT = "out"; // it was in no row
  * between. Empty where it never had one.
  */
 export function rowHistory(store, reqId) {
+  if (known.store !== store || known.version !== store.version)
+    known = { store, version: store.version, rows: new Map() };
+  if (!known.rows.has(reqId)) known.rows.set(reqId, rowsOf(store, reqId));
+  return known.rows.get(reqId);
+}
+
+let known = {}; // of the moment that is shown
+
+function rowsOf(store, reqId) {
   const shown = store.shown();
   if (!shown) return [];
   const at = [];

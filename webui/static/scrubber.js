@@ -19,6 +19,8 @@ export class Scrubber {
     };
     for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", action);
     $("passes").addEventListener("input", () => walk.goTo(Number($("passes").value)));
+    $("passes").addEventListener("pointermove", (event) => walk.expect(this.#under(event)));
+    $("jump").addEventListener("input", () => walk.expect(Number($("jump").value)));
     $("jump").addEventListener("keydown", (event) => this.#jump(event));
     $("jump").addEventListener("blur", () => this.render());
     this.#speeds();
@@ -55,6 +57,12 @@ export class Scrubber {
     setAttr(line, "aria-valuetext", `pass ${at}${this.store.live ? ", the newest" : `, the newest is ${last}`}`);
     setAttr($("pass-line"), "data-parked", this.store.live ? null : "");
     $("pass-line").style.setProperty("--part", last > first ? (at - first) / (last - first) : 1);
+  }
+
+  /** The pass that a click there would show. */
+  #under({ offsetX, target }) {
+    const { first, last } = this.walk;
+    return first + (offsetX / target.clientWidth) * (last - first);
   }
 
   #jump(event) {

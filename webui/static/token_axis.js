@@ -33,11 +33,11 @@ export class TokenAxis {
     $("axis-scroll").addEventListener("keydown", (event) => {
       if (event.key === "Enter" && this.#choose()) event.preventDefault();
     });
-    links.onChange((bring) => {
+    links.onChange(() => {
       this.redraw();
       this.#readout();
-      if (bring && links.lit) this.#bring(links.lit);
     });
+    links.onBring((link) => this.#bring(link));
   }
 
   get axis() {

@@ -7,9 +7,11 @@ const SPAN = 24; // first seq, entries, first pass, passes
 
 /** The section's data, inflated. `prefix` bytes before it are left out. */
 export async function inflate(section, prefix = 0) {
-  const stored = new Blob([section.subarray(HEAD + prefix)]);
-  const stream = stored.stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const { writable, readable } = new DecompressionStream("deflate-raw");
+  const writer = writable.getWriter();
+  const written = Promise.all([writer.write(section.subarray(HEAD + prefix)), writer.close()]);
+  const [data] = await Promise.all([new Response(readable).arrayBuffer(), written]);
+  return new Uint8Array(data);
 }
 
 /** { keyframe, entries, ended } of a block's section; `ended` is a Map of the requests that finished in it. */

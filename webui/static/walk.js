@@ -27,7 +27,7 @@ export class Walk {
    */
   goTo(passId, phase = undefined) {
     if (this.last < 0 || Number.isNaN(passId)) return Promise.resolve();
-    const nearest = Math.min(Math.max(Math.round(passId), this.first), this.last);
+    const nearest = this.#nearest(passId);
     const newest = nearest > this.history.last || (this.store.frozen && nearest === this.last);
     const wanted = { passId: nearest, phase };
     const pass = newest ? this.store.newest() : this.history.at(nearest);
@@ -61,10 +61,19 @@ export class Walk {
     return this.goTo(record.pass_id + by, ({ phases }) => phases.at(by > 0 ? 0 : -1).phase);
   }
 
+  /** A pass may be asked for soon. */
+  expect(passId) {
+    if (!Number.isNaN(passId)) this.history.expect(this.#nearest(passId));
+  }
+
   live() {
     this.wanted = null;
     this.store.goLive();
     this.changed();
+  }
+
+  #nearest(passId) {
+    return Math.min(Math.max(Math.round(passId), this.first), this.last);
   }
 
   async #load() {
