@@ -6,6 +6,7 @@ import msgspec
 
 GiB = 1 << 30
 DTYPES = ("auto", "bfloat16", "float32", "float64")
+QUANTIZATIONS = ("gguf",)
 POLICIES = ("fcfs", "priority")
 
 
@@ -17,6 +18,7 @@ class ModelConfig(msgspec.Struct):
     model: str = "smollm2"  # "smollm2", "tiny", a local folder, a .gguf file or a hub id
     served_model_name: str | None = None
     dtype: str = "auto"  # auto: bfloat16
+    quantization: str | None = None  # "gguf": few rows are multiplied by the file's own 4-bit blocks; None: by dtype's
     max_model_len: int | None = None  # None: what the model was trained for
     seed: int = 0
     max_logprobs: int = 20  # the most that a request may ask for; -1: the whole vocabulary
@@ -97,6 +99,15 @@ class EngineConfig(msgspec.Struct):
         )  # fmt: skip
         _check(bool(model.model), "model must be named", "use smollm2, a folder, a .gguf file or a hub id")
         _check(model.dtype in DTYPES, f"dtype {model.dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
+        _check(
+            model.quantization in (None, *QUANTIZATIONS),
+            f"quantization {model.quantization!r} is unknown", f"use {', '.join(QUANTIZATIONS)} or leave it out",
+        )  # fmt: skip
+        _check(
+            model.quantization is None or model.dtype in ("auto", "bfloat16"),
+            f"quantization {model.quantization} calculates in bfloat16, not {model.dtype}",
+            "use dtype bfloat16, or leave quantization out for exact weights",
+        )  # fmt: skip
         _positive("max_model_len", model.max_model_len)
         _check(model.max_logprobs >= -1, "max_logprobs must be 0 or more", "or use -1 for the whole vocabulary")
         _positive("block_size", cache.block_size)

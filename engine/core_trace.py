@@ -67,7 +67,7 @@ class CoreTrace:
             phase.end -= self._started[0]
             if phase.phase == Phase.SAMPLE_TOKENS:
                 phase.facts["call_ns"] = [time_ns - self._started[0] for time_ns in self._call]
-        self._phases = sorted(self._phases + new, key=lambda phase: PHASE_ORDER[Phase(phase.phase)])
+        self._phases = sorted(self._phases + new, key=lambda phase: PHASE_ORDER[phase.phase])
         return self._phases
 
     def held(self, executor: Executor) -> dict[str, Any]:

@@ -1,14 +1,21 @@
 """A GGUF file's metadata, and the same facts under the names of a Hugging Face config.json."""
 
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gguf import GGUFReader
+import msgspec
 
+from engine.cache import atomic_file, cache_folder
 from engine.config import ConfigError
 
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
+WORTH_CACHING = 1 << 24  # bytes of a file
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -53,13 +60,29 @@ def read_gguf_metadata(path: str | Path) -> GGUFMetadata:
 
 @lru_cache(maxsize=2)
 def _read(path: str, size: int, mtime_ns: int) -> GGUFMetadata:
+    """Read the file, or what an earlier reading of it left in the cache folder: a vocabulary takes seconds."""
+    if size < WORTH_CACHING:
+        return _parse(path)
+    key = hashlib.sha256(f"{Path(path).resolve()}:{size}:{mtime_ns}".encode()).hexdigest()[:12]
+    cached = cache_folder() / f"{Path(path).stem}-{key}.metadata"
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.msgpack.decode(cached.read_bytes(), type=GGUFMetadata)
+    metadata = _parse(path)
+    with suppress(ConfigError), atomic_file(cached) as file:  # without a place to keep it, it is read anew each time
+        file.write(msgspec.msgpack.encode(metadata))
+    return metadata
+
+
+def _parse(path: str) -> GGUFMetadata:
     reader = open_gguf(path)
     values = {name: field.contents() for name, field in reader.fields.items()}
     return GGUFMetadata(path, values, frozenset(tensor.name for tensor in reader.tensors))
 
 
-def open_gguf(path: str | Path) -> GGUFReader:
+def open_gguf(path: str | Path) -> "GGUFReader":
     """Map a GGUF file. Raises ConfigError when it is no GGUF file, is damaged, or ends too early."""
+    from gguf import GGUFReader
+
     try:
         return GGUFReader(path)
     except (ValueError, IndexError, KeyError, OverflowError, MemoryError, UnicodeDecodeError, OSError) as error:

@@ -45,6 +45,8 @@ def resolve(model_config: ModelConfig) -> ModelConfig:
     """
     download_dir = Path(model_config.download_dir or cache_folder())
     path, hf_config = _locate(model_config.model, download_dir)
+    if model_config.quantization == "gguf" and not (path or "").endswith(".gguf"):
+        raise ConfigError(f"{model_config.model} is no GGUF file: give one, or leave out --quantization gguf")
     longest = hf_config["max_position_embeddings"]
     max_model_len = model_config.max_model_len or longest
     if max_model_len > longest:

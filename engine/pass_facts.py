@@ -61,7 +61,9 @@ def process_aborts(scheduler: Scheduler, aborted: list[str]) -> Described:
 def update_from_output(scheduler: Scheduler, outputs: dict[int, EngineCoreOutputs]) -> Described:
     """Return each request's new tokens, with where in its output they begin, and who has finished and why."""
     each = [output for client in outputs.values() for output in client.outputs]
-    requests = scheduler.requests | {request.request_id: request for request in scheduler.stopped}
+    requests = scheduler.requests
+    if scheduler.stopped:
+        requests = requests | {request.request_id: request for request in scheduler.stopped}
     return {
         "facts": {
             "new_token_ids": {output.request_id: output.new_token_ids for output in each},

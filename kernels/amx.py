@@ -79,8 +79,17 @@ def tile_dot(typingctx, sums, x, weights):
 
 
 @intrinsic
-def _tile_config(typingctx, address):
-    return _instruction("ldtilecfg", (), 1)
+def _tile_config(typingctx, config):
+    """Take the array itself: one of which only the address is used would be freed too early."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        kind = ir.FunctionType(ir.VoidType(), [_POINTER])
+        load = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.ldtilecfg")
+        builder.call(load, [builder.bitcast(data, _POINTER)])
+        return context.get_dummy_value()
+
+    return types.void(config), codegen
 
 
 @intrinsic
@@ -97,4 +106,4 @@ def tile_setup(num_rows):
     for tile in range(8):
         config[16 + 2 * tile] = 64  # bytes of a row
         config[48 + tile] = num_rows if tile < 6 else TILE_ROWS
-    _tile_config(config.ctypes.data)
+    _tile_config(config)

@@ -1,9 +1,10 @@
 """Products with weights, each weight laid out once at load time for the machine it runs on.
 
-On the CPU, bfloat16 weights take one of two layouts:
-- with bfloat16 instructions (AVX512-BF16, AMX): packed by oneDNN. 16 rows by [3072, 576] on two cores: 60 us packed,
-  125 plain, 355 in float32. Packing for 1 row was as good or better than for more, from 1 to 512 rows.
-- without them: a float32 copy. Plain bfloat16 there is 4 (AVX512) to 10 times (AVX2) slower than float32.
+On the CPU, bfloat16 weights take one of three layouts:
+- with AMX, where the shape allows: tiles for our own kernel (linear_tiles.py).
+- else, with AVX512's bfloat16 instructions: packed by oneDNN. 16 rows by [3072, 576] on two cores: 60 us packed, 125
+  plain, 355 in float32. Packing for 1 row was as good or better than for more, from 1 to 512 rows.
+- without either: a float32 copy. Plain bfloat16 there is 4 (AVX512) to 10 times (AVX2) slower than float32.
 float32 and float64 are exactly torch.nn.functional.linear.
 """
 
@@ -11,6 +12,8 @@ import functools
 
 import torch
 from torch.nn import functional
+
+from kernels.linear_tiles import fits_tiles, linear_tiles, pack_tiles
 
 
 def prepare_weight(weight: torch.Tensor) -> torch.Tensor:
@@ -22,18 +25,36 @@ def prepare_weight(weight: torch.Tensor) -> torch.Tensor:
     weight = weight.detach()
     if not weight.is_cpu or weight.dtype is not torch.bfloat16:
         return weight
+    if fits_tiles(*weight.shape):
+        return pack_tiles(weight)
     if _packs_bfloat16():
         return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 1)
     return weight.float()
 
 
-def linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return x @ weight.T + bias, [T, out]. x: [T, in], packed: from prepare_weight, bias: [out] in x's dtype."""
-    if packed.is_mkldnn:
-        return torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
-    if packed.dtype is x.dtype:
-        return functional.linear(x, packed, bias)
-    return functional.linear(x.float(), packed, None if bias is None else bias.float()).to(x.dtype)
+def linear(
+    x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return x @ weight.T + bias, [T, out], in out_dtype (None: x's).
+
+    x: [T, in], packed: from prepare_weight, bias: [out] in x's dtype.
+    """
+    if packed.dim() == 5:
+        product = linear_tiles(x, packed, bias, out_dtype or x.dtype)
+    elif packed.is_mkldnn:
+        product = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
+    elif packed.dtype is x.dtype:
+        product = functional.linear(x, packed, bias)
+    else:
+        product = functional.linear(x.float(), packed, None if bias is None else bias.float())
+    return product.to(out_dtype or x.dtype)
+
+
+def layout(packed: torch.Tensor) -> str:
+    """Name the way in which `linear` multiplies by this weight, for the record of a pass."""
+    if packed.dim() == 5:
+        return "bfloat16 AMX"
+    return "bfloat16 oneDNN" if packed.is_mkldnn else str(packed.dtype).removeprefix("torch.")
 
 
 def linear_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

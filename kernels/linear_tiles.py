@@ -9,9 +9,18 @@ import torch
 from numba import prange
 
 from kernels.amx import (
-    TILE_BYTES, TILE_INPUTS, TILE_ROWS, has_amx, tile_dot, tile_load, tile_release, tile_setup, tile_store, tile_zero,
+    TILE_BYTES,
+    TILE_INPUTS,
+    TILE_ROWS,
+    has_amx,
+    tile_dot,
+    tile_load,
+    tile_release,
+    tile_setup,
+    tile_store,
+    tile_zero,
 )  # fmt: skip
-from kernels.cpu import PARALLEL_SECTION, as_numpy, as_rows, jit, narrow, set_threads, widen
+from kernels.cpu import LIKE, PARALLEL_SECTION, array_at, jit, narrow, set_threads, widen
 
 STRIP = 32  # outputs made at once: two tiles of weights side by side
 _SUM_STEP = STRIP * 4  # bytes from row to row of the sums
@@ -25,17 +34,28 @@ def fits_tiles(num_outputs: int, num_inputs: int) -> bool:
 def pack_tiles(weight: torch.Tensor) -> torch.Tensor:
     """Lay out bfloat16 [out, in] as [out / 16, in / 32, 16 pairs, 16 outputs, 2], where each tile is one run."""
     num_outputs, num_inputs = weight.shape
-    tiles = weight.reshape(num_outputs // TILE_ROWS, TILE_ROWS, num_inputs // TILE_INPUTS, TILE_ROWS, 2)
-    return tiles.permute(0, 2, 3, 1, 4).contiguous()
+    pairs = weight.contiguous().view(torch.int32)  # moved as one
+    tiles = pairs.view(num_outputs // TILE_ROWS, TILE_ROWS, num_inputs // TILE_INPUTS, TILE_ROWS)
+    return tiles.permute(0, 2, 3, 1).contiguous().view(torch.bfloat16).unflatten(-1, (TILE_ROWS, 2))
 
 
-def linear_tiles(x: torch.Tensor, tiles: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Return x @ weight.T + bias in bfloat16, sums in float32. x: bfloat16 [T, in], tiles: from pack_tiles."""
-    out = x.new_empty(x.shape[0], tiles.shape[0] * TILE_ROWS)
-    if x.shape[0]:
-        added = as_numpy(bias) if bias is not None else np.empty(0, np.uint16)
+def linear_tiles(
+    x: torch.Tensor, tiles: torch.Tensor, bias: torch.Tensor | None, out_dtype: torch.dtype = torch.bfloat16
+) -> torch.Tensor:
+    """Return x @ weight.T + bias in bfloat16 or float32, as it is summed. x: bfloat16 [T, in], tiles: from pack_tiles.
+
+    bias: bfloat16 [out].
+    """
+    num_rows, num_tiles = x.shape[0], tiles.shape[1]
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    out = x.new_empty(num_rows, tiles.shape[0] * TILE_ROWS, dtype=out_dtype)
+    if num_rows:
+        bias_at = bias.data_ptr() if bias is not None else 0
         with PARALLEL_SECTION:
-            _multiply(*as_rows(x), as_numpy(tiles), added, as_numpy(out), set_threads())
+            _multiply(
+                x.data_ptr(), 2 * x.stride(0), num_rows, tiles.data_ptr(), num_tiles, bias_at, LIKE[out_dtype],
+                out.data_ptr(), out.shape[1], set_threads(),
+            )  # fmt: skip
     return out
 
 
@@ -79,38 +99,38 @@ def _two_blocks(x, other, x_step, first, second, num_tiles, sums, other_sums):
 
 
 @jit()
-def add_bias_and_round(sums, num_rows, bias, column, out, row):
-    """Write sums [rows, columns] to out, from that row and column on, as bfloat16."""
+def add_bias_and_round(sums, num_rows, bias_at, column, out, row):
+    """Write sums [rows, columns] to out, from that row and column on, rounded to its type. bias_at: 0 for none."""
     width = sums.shape[1]
     for r in range(num_rows):
         source, target = sums[r], out[row + r][column : column + width]
-        if len(bias):
+        if bias_at:
+            bias = array_at(bias_at + 2 * column, width, np.uint16(0))
             for i in range(width):
-                source[i] += widen(bias[column + i])
+                source[i] += widen(bias[i])
         for i in range(width):
             target[i] = narrow(source[i], target[0])
 
 
 @jit(parallel=True)
-def _multiply(x, x_step, tiles, bias, out, workers):
+def _multiply(x, x_step, num_rows, tiles, num_tiles, bias, like, out_at, num_outputs, workers):
     """Deal the strips to the workers. Blocks of rows are equally long; the last may overlap the one before it."""
-    num_rows, num_tiles = out.shape[0], tiles.shape[1]
-    num_strips, num_blocks = out.shape[1] // STRIP, (num_rows + TILE_ROWS - 1) // TILE_ROWS
+    num_strips, num_blocks = num_outputs // STRIP, (num_rows + TILE_ROWS - 1) // TILE_ROWS
     rows = (num_rows + num_blocks - 1) // num_blocks
+    out = array_at(out_at, (num_rows, num_outputs), like)
     for worker in prange(workers):
         tile_setup(rows)
         sums = np.empty((2, rows, STRIP), np.float32)
         sums0, sums1 = sums[0].ctypes.data, sums[1].ctypes.data
-        x_at, step = x.ctypes.data, x_step * 2
         for strip in range(num_strips * worker // workers, num_strips * (worker + 1) // workers):
-            first = tiles.ctypes.data + 2 * strip * num_tiles * TILE_BYTES
+            first = tiles + 2 * strip * num_tiles * TILE_BYTES
             second = first + num_tiles * TILE_BYTES
             for block in range(0, num_blocks, 2):
                 row, other = min(block * rows, num_rows - rows), min((block + 1) * rows, num_rows - rows)
                 if block + 1 < num_blocks:
-                    _two_blocks(x_at + row * step, x_at + other * step, step, first, second, num_tiles, sums0, sums1)
+                    _two_blocks(x + row * x_step, x + other * x_step, x_step, first, second, num_tiles, sums0, sums1)
                     add_bias_and_round(sums[1], rows, bias, strip * STRIP, out, other)
                 else:
-                    _one_block(x_at + row * step, step, first, second, num_tiles, sums0)
+                    _one_block(x + row * x_step, x_step, first, second, num_tiles, sums0)
                 add_bias_and_round(sums[0], rows, bias, strip * STRIP, out, row)
         tile_release()

@@ -6,7 +6,8 @@ The CPU version is in paged_attention_cpu.py; CUDA uses torch's fused attention 
 import torch
 from torch.nn import functional
 
-from kernels.paged_attention_cpu import gather_blocks, paged_attention_cpu
+from kernels.paged_attention_cpu import paged_attention_cpu
+from kernels.paged_attention_long import gather_blocks
 
 
 def paged_attention(

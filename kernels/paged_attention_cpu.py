@@ -5,22 +5,18 @@ work, its scores are made a block at a time for the head's whole group of querie
 once a block. The pieces are dealt to the threads by their context lengths; how one is calculated never depends on its
 neighbours, its row or the number of threads.
 
-A row with many queries (a long chunk of a prompt) gathers its blocks once and uses torch's fused attention instead. On
-two cores, bfloat16, 9 heads, microseconds ours / torch's: 32 queries of 32 tokens 50 / 95, 128 of 128 370 / 170,
-8 of 512 180 / 185, 64 of 512 1300 / 390. A decode step of 30 layers with 128 tokens of context: 16 rows 5 ms, 64 rows
-23 ms with the cache in bfloat16, 7 and 28 ms in float32.
+bfloat16 has a kernel of its own where there is AMX (paged_attention_tiles.py), and so have rows with many queries
+(paged_attention_long.py). On two cores a decode step of 30 layers with 128 tokens of context takes, for 16 rows, 5 ms,
+for 64 rows 23 ms with the cache in bfloat16, 7 and 28 ms in float32.
 """
 
 import numpy as np
 import torch
 from numba import prange
-from torch.nn import functional
 
 from kernels.cpu import PARALLEL_SECTION, as_numpy, as_rows, cast, exp, jit, narrow, scratch, set_threads, widen
-
-# A row goes to torch's attention from this many queries and (query, key) pairs on.
-LONG_QUERY_LEN = 16
-LONG_PAIRS = 8192
+from kernels.paged_attention_long import attend_long_rows, is_long
+from kernels.paged_attention_tiles import attend_tiles, fits_tiles
 
 
 def paged_attention_cpu(
@@ -34,62 +30,28 @@ def paged_attention_cpu(
     out: torch.Tensor,
 ) -> None:
     """Do paged_attention on CPU tensors."""
+    attend = attend_tiles if fits_tiles(query, key_cache) else _attend_short_rows
+    if attend(query, key_cache, value_cache, block_table, query_start_loc, seq_lens, scale, out):
+        attend_long_rows(query, key_cache, value_cache, block_table, query_start_loc, seq_lens, scale, out)
+
+
+def _attend_short_rows(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    scale: float,
+    out: torch.Tensor,
+) -> int:
+    """Attend the rows that are not long; return how many are."""
     starts, contexts = as_numpy(query_start_loc), as_numpy(seq_lens)
     tables = as_numpy(block_table.contiguous())
     queries, caches, outs = as_rows(query), (as_numpy(key_cache), as_numpy(value_cache)), as_rows(out)
     group = query.shape[1] // key_cache.shape[1]
     with PARALLEL_SECTION:
-        num_long = _attend_tokens(*queries, *caches, tables, starts, contexts, scale, *outs, group, set_threads())
-    if num_long:
-        _attend_long_rows(query, key_cache, value_cache, block_table, starts, contexts, scale, out)
-
-
-def _attend_long_rows(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    block_table: torch.Tensor,
-    starts: np.ndarray,
-    contexts: np.ndarray,
-    scale: float,
-    out: torch.Tensor,
-) -> None:
-    for row, context in enumerate(contexts.tolist()):
-        tokens = slice(int(starts[row]), int(starts[row + 1]))
-        if _is_long(tokens.stop - tokens.start, context):
-            blocks = block_table[row, : -(-context // key_cache.shape[2])]
-            _attend_long_row(query[tokens], key_cache, value_cache, blocks, context, scale, out[tokens])
-
-
-@jit()
-def _is_long(num_queries, context):
-    """Say whether torch's attention is faster. It looks at the row alone, so that neighbours change nothing."""
-    return num_queries >= LONG_QUERY_LEN and num_queries * context >= LONG_PAIRS
-
-
-def _attend_long_row(
-    query: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    blocks: torch.Tensor,
-    context: int,
-    scale: float,
-    out: torch.Tensor,
-) -> None:
-    """Attend one row's queries [Q, H, D], the last Q tokens of the context, over its gathered blocks."""
-    num_queries = query.shape[0]
-    keys, values = (gather_blocks(cache, blocks)[:, :, :context] for cache in (key_cache, value_cache))
-    mask = torch.ones(num_queries, context, dtype=torch.bool).tril_(context - num_queries)
-    attended = functional.scaled_dot_product_attention(
-        query.transpose(0, 1)[None], keys, values, attn_mask=mask, scale=scale, enable_gqa=True
-    )
-    out.copy_(attended[0].transpose(0, 1))
-
-
-def gather_blocks(cache: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """Copy blocks [..., N] of the cache to [rows, KH, N * block_size, D], one row per leading index."""
-    rows = cache[blocks.reshape(-1, blocks.shape[-1]).long()]  # [rows, N, KH, block_size, D]
-    return rows.transpose(1, 2).flatten(2, 3)
+        return int(_attend_tokens(*queries, *caches, tables, starts, contexts, scale, *outs, group, set_threads()))
 
 
 @jit()
@@ -192,7 +154,7 @@ def _attend_tokens(
     work, num_long = 0, 0
     for row in range(contexts.shape[0]):
         num_queries = starts[row + 1] - starts[row]
-        if _is_long(num_queries, contexts[row]):
+        if is_long(num_queries, contexts[row]):
             num_long += 1
         else:
             work += num_kv_heads * (num_queries * contexts[row] - num_queries * (num_queries - 1) // 2)
@@ -203,7 +165,7 @@ def _attend_tokens(
         first, last = work * worker // workers, work * (worker + 1) // workers
         done = 0
         for row in range(contexts.shape[0]):
-            if _is_long(starts[row + 1] - starts[row], contexts[row]):
+            if is_long(starts[row + 1] - starts[row], contexts[row]):
                 continue
             for token in range(starts[row], starts[row + 1]):
                 context = contexts[row] - (starts[row + 1] - 1 - token)

@@ -5,7 +5,7 @@ import math
 import torch
 from numba import prange
 
-from kernels.cpu import as_numpy, as_rows, cast, compute_dtype, is_dense, jit_both, narrow, run, widen
+from kernels.cpu import LIKE, array_at, cast, compute_dtype, jit, jit_both, narrow, run, widen
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -16,10 +16,15 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """
     if not x.is_cpu:
         return rms_norm_reference(x, weight, eps)
-    rows = x.reshape(-1, x.shape[-1])
-    flat, step = as_rows(rows if is_dense(rows) else rows.contiguous())
+    width = x.shape[-1]
+    rows = x.reshape(-1, width)
+    if rows.stride(1) != 1:
+        rows = rows.contiguous()
     out = torch.empty(x.shape, dtype=x.dtype)
-    run(_rms_norm_cpu, rows.numel(), flat, step, as_numpy(weight), eps, as_numpy(out.view(rows.shape)))
+    run(
+        _rms_norm_cpu, rows.numel(), LIKE[x.dtype], rows.shape[0], width, rows.data_ptr(), rows.stride(0),
+        weight.data_ptr(), eps, out.data_ptr(),
+    )  # fmt: skip
     return out
 
 
@@ -33,37 +38,42 @@ def fused_add_rms_norm(
     if not x.is_cpu:
         return fused_add_rms_norm_reference(x, residual, weight, eps)
     out, total = torch.empty_like(x), torch.empty_like(x)
-    arrays = (as_numpy(tensor) for tensor in (x, residual, weight))
-    run(_fused_add_rms_norm_cpu, x.numel(), *arrays, eps, as_numpy(out), as_numpy(total))
+    run(
+        _fused_add_rms_norm_cpu, x.numel(), LIKE[x.dtype], *x.shape, x.data_ptr(), residual.data_ptr(),
+        weight.data_ptr(), eps, out.data_ptr(), total.data_ptr(),
+    )  # fmt: skip
     return out, total
 
 
-@jit_both
-def _rms_norm_cpu(x, step, weight, eps, out):
-    num_rows, width = out.shape
-    for row in prange(num_rows):
-        x_row = x[row * step :][:width]
-        squares = cast(0, widen(weight[0]))
-        for i in range(width):
-            squares += widen(x_row[i]) * widen(x_row[i])
-        inverse = cast(1 / math.sqrt(squares / width + eps), squares)
-        for i in range(width):
-            quotient = narrow(widen(x_row[i]) * inverse, weight[0])
-            out[row, i] = narrow(widen(quotient) * widen(weight[i]), weight[0])
+@jit()
+def _normalize(x, weight, eps, out):
+    width = len(x)
+    squares = cast(0, widen(weight[0]))
+    for i in range(width):
+        squares += widen(x[i]) * widen(x[i])
+    inverse = cast(1 / math.sqrt(squares / width + eps), squares)
+    for i in range(width):
+        quotient = narrow(widen(x[i]) * inverse, weight[0])
+        out[i] = narrow(widen(quotient) * widen(weight[i]), weight[0])
 
 
 @jit_both
-def _fused_add_rms_norm_cpu(x, residual, weight, eps, out, total):
-    num_rows, width = out.shape
+def _rms_norm_cpu(like, num_rows, width, x_at, step, weight_at, eps, out_at):
+    x, weight = array_at(x_at, num_rows * step, like), array_at(weight_at, width, like)
+    out = array_at(out_at, (num_rows, width), like)
     for row in prange(num_rows):
-        squares = cast(0, widen(weight[0]))
+        _normalize(x[row * step :][:width], weight, eps, out[row])
+
+
+@jit_both
+def _fused_add_rms_norm_cpu(like, num_rows, width, x_at, residual_at, weight_at, eps, out_at, total_at):
+    x, residual = array_at(x_at, (num_rows, width), like), array_at(residual_at, (num_rows, width), like)
+    weight, shape = array_at(weight_at, width, like), (num_rows, width)
+    out, total = array_at(out_at, shape, like), array_at(total_at, shape, like)
+    for row in prange(num_rows):
         for i in range(width):
             total[row, i] = narrow(widen(x[row, i]) + widen(residual[row, i]), weight[0])
-            squares += widen(total[row, i]) * widen(total[row, i])
-        inverse = cast(1 / math.sqrt(squares / width + eps), squares)
-        for i in range(width):
-            quotient = narrow(widen(total[row, i]) * inverse, weight[0])
-            out[row, i] = narrow(widen(quotient) * widen(weight[i]), weight[0])
+        _normalize(total[row], weight, eps, out[row])
 
 
 def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -1,9 +1,10 @@
 """Rotary position embedding in the neox style: element i turns with element i + D / 2."""
 
+import numpy as np
 import torch
 from numba import prange
 
-from kernels.cpu import as_numpy, as_rows, jit_both, narrow, run, widen
+from kernels.cpu import LIKE, array_at, is_dense, jit_both, narrow, run, widen
 
 
 def make_cos_sin(max_len: int, head_dim: int, theta: float) -> torch.Tensor:
@@ -26,22 +27,33 @@ def rotary_embedding(positions: torch.Tensor, query: torch.Tensor, key: torch.Te
 
 
 def _rotate_on_cpu(positions: torch.Tensor, query: torch.Tensor, key: torch.Tensor, cos_sin: torch.Tensor) -> None:
-    heads = query.shape[1], key.shape[1]
-    work = query.numel() + key.numel()
-    run(_rotate_cpu, work, as_numpy(positions), *as_rows(query), *as_rows(key), *heads, as_numpy(cos_sin))
+    if not (is_dense(query) and is_dense(key)):
+        raise ValueError("the heads of a row must be dense; call .contiguous() first")
+    positions = positions.contiguous()
+    run(
+        _rotate_cpu, query.numel() + key.numel(), LIKE[query.dtype], len(positions), positions.data_ptr(),
+        query.data_ptr(), query.stride(0), query.shape[1], key.data_ptr(), key.stride(0), key.shape[1],
+        cos_sin.data_ptr(), *cos_sin.shape,
+    )  # fmt: skip
 
 
 @jit_both
-def _rotate_cpu(positions, query, query_step, key, key_step, num_heads, num_kv_heads, cos_sin):
-    half = cos_sin.shape[1] // 2
-    for token in prange(positions.shape[0]):
+def _rotate_cpu(
+    like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
+    max_len, dim,
+):  # fmt: skip
+    positions = array_at(positions_at, num_tokens, np.int64(0))
+    cos_sin = array_at(cos_sin_at, (max_len, dim), np.float32(0))
+    query, key = array_at(query_at, num_tokens * query_step, like), array_at(key_at, num_tokens * key_step, like)
+    half = dim // 2
+    for token in prange(num_tokens):
         cos, sin = cos_sin[positions[token], :half], cos_sin[positions[token], half:]
         for head in range(num_heads + num_kv_heads):
             if head < num_heads:
-                row = query[token * query_step + head * 2 * half :]
+                row = query[token * query_step + head * dim :]
             else:
-                row = key[token * key_step + (head - num_heads) * 2 * half :]
-            first, second = row[:half], row[half : 2 * half]
+                row = key[token * key_step + (head - num_heads) * dim :]
+            first, second = row[:half], row[half:dim]
             for i in range(half):
                 a, b = widen(first[i]), widen(second[i])
                 first[i] = narrow(a * cos[i] - b * sin[i], row[0])

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from kernels.cpu import as_numpy, run
-from kernels.sampling_cpu import BLOCK, sample_rows
+from kernels.sampling_cpu import BLOCK, greedy_rows, sample_rows
 
 # Below this a temperature means greedy, as in vLLM.
 SMALLEST_TEMPERATURE = 1e-5
@@ -24,7 +24,11 @@ _MIX2 = 0x94D049BB133111EB - (1 << 64)
 
 def greedy_sample(logits: torch.Tensor) -> torch.Tensor:
     """Return the id of each row's highest logit, the lowest of equal ones. logits: [R, V]. Result: int64 [R]."""
-    return logits.max(dim=-1).indices
+    if not logits.is_cpu or logits.dtype is not torch.float32:
+        return logits.max(dim=-1).indices
+    drawn = torch.empty(len(logits), dtype=torch.int64)
+    run(greedy_rows, logits.numel(), as_numpy(logits.contiguous()), as_numpy(drawn))
+    return drawn
 
 
 def random_sample(

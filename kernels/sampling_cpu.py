@@ -192,6 +192,13 @@ def _draw(weights, sums, target):
 
 
 @jit_both
+def greedy_rows(logits, drawn):
+    """Write the id of each row's highest logit, the lowest of equal ones. logits: float32 [R, V], drawn: int64 [R]."""
+    for r in prange(len(drawn)):
+        drawn[r] = _first(logits[r], highest_of(logits[r]))
+
+
+@jit_both
 def sample_rows(logits, temperature, top_k, top_p, min_p, uniforms, drawn):
     """Draw an id for each row into drawn, int64 [R]; rows with temperature 0 or top_k 1 are greedy.
 

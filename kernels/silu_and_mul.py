@@ -3,7 +3,7 @@
 import torch
 from numba import prange
 
-from kernels.cpu import as_numpy, cast, exp, jit_both, narrow, run, widen
+from kernels.cpu import LIKE, array_at, cast, exp, jit_both, narrow, run, widen
 
 
 def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
@@ -13,14 +13,15 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """
     if not gate_up.is_cpu:
         return silu_and_mul_reference(gate_up)
-    out = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2), dtype=gate_up.dtype)
-    run(_silu_and_mul_cpu, out.numel(), as_numpy(gate_up.contiguous()), as_numpy(out))
+    gate_up = gate_up.contiguous()
+    out = gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+    run(_silu_and_mul_cpu, out.numel(), LIKE[out.dtype], *out.shape, gate_up.data_ptr(), out.data_ptr())
     return out
 
 
 @jit_both
-def _silu_and_mul_cpu(gate_up, out):
-    num_rows, width = out.shape
+def _silu_and_mul_cpu(like, num_rows, width, gate_up_at, out_at):
+    gate_up, out = array_at(gate_up_at, (num_rows, 2 * width), like), array_at(out_at, (num_rows, width), like)
     for row in prange(num_rows):
         gates, ups = gate_up[row, :width], gate_up[row, width:]
         for i in range(width):

@@ -1,8 +1,9 @@
 """A pass's keys and values of one layer into their slots of the paged cache [blocks, kv_heads, block_size, dim]."""
 
+import numpy as np
 import torch
 
-from kernels.cpu import as_numpy, as_rows, is_dense, jit
+from kernels.cpu import LIKE, array_at, is_dense, jit
 from kernels.triton_support import tl, triton
 
 
@@ -32,22 +33,31 @@ def store_kv(
 def _store_kv_on_cpu(
     key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, slots: torch.Tensor
 ) -> None:
-    keys, key_step = as_rows(key if is_dense(key) else key.contiguous())
-    values, value_step = as_rows(value if is_dense(value) else value.contiguous())
-    _store_kv_cpu(keys, key_step, values, value_step, as_numpy(key_cache), as_numpy(value_cache), as_numpy(slots))
+    key, value = (x if is_dense(x) else x.contiguous() for x in (key, value))
+    slots = slots.contiguous()
+    _store_kv_cpu(
+        LIKE[key.dtype], len(slots), key.data_ptr(), key.stride(0), value.data_ptr(), value.stride(0),
+        *key_cache.shape, key_cache.data_ptr(), value_cache.data_ptr(), slots.data_ptr(),
+    )  # fmt: skip
 
 
 @jit()
-def _store_kv_cpu(keys, key_step, values, value_step, key_cache, value_cache, slots):
-    num_heads, block_size, dim = key_cache.shape[1:]
-    for token in range(slots.shape[0]):
+def _store_kv_cpu(
+    like, num_tokens, key_at, key_step, value_at, value_step,
+    num_blocks, num_heads, block_size, dim, key_cache_at, value_cache_at, slots_at,
+):  # fmt: skip
+    shape = (num_blocks, num_heads, block_size, dim)
+    key_cache, value_cache = array_at(key_cache_at, shape, like), array_at(value_cache_at, shape, like)
+    keys, values = array_at(key_at, num_tokens * key_step, like), array_at(value_at, num_tokens * value_step, like)
+    slots = array_at(slots_at, num_tokens, np.int64(0))
+    for token in range(num_tokens):
         if slots[token] < 0:
             continue
         block, offset = slots[token] // block_size, slots[token] % block_size
         for head in range(num_heads):
-            key_at, value_at = token * key_step + head * dim, token * value_step + head * dim
-            key_cache[block, head, offset] = keys[key_at : key_at + dim]
-            value_cache[block, head, offset] = values[value_at : value_at + dim]
+            at = head * dim
+            key_cache[block, head, offset] = keys[token * key_step + at :][:dim]
+            value_cache[block, head, offset] = values[token * value_step + at :][:dim]
 
 
 def _store_kv_torch(

@@ -59,6 +59,6 @@ class KernelProfile:
 
 
 def _name(function: FunctionType, args: tuple[Any, ...], result: Any) -> str:
-    if function.__name__ == "linear":
-        return f"linear {args[0].shape[-1]} → {result.shape[-1]}"
+    if function.__name__.startswith("linear"):
+        return f"{function.__name__} {args[0].shape[-1]} → {result.shape[-1]}"
     return function.__name__

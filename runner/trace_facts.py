@@ -59,7 +59,8 @@ def attention_metadata(metadata: AttentionMetadata, block_table: BlockTable) -> 
 
 def forward(runner: "GPUModelRunner", num_tokens: int) -> dict[str, Any]:
     dtype = str(runner.model.dtype).removeprefix("torch.")
-    return {"num_tokens": num_tokens, "dtype": dtype, "device": str(runner.device)}
+    path = runner.model.path(num_tokens)
+    return {"num_tokens": num_tokens, "dtype": dtype, "device": str(runner.device), "path": path}
 
 
 def park_logits(runner: "GPUModelRunner", logits: torch.Tensor) -> dict[str, Any]:

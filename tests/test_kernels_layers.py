@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from kernels import linear as linear_module
+from kernels import linear_int4 as linear_int4_module
 from kernels.cpu import PARALLEL_FROM
 from kernels.linear import linear, linear_reference, prepare_weight
+from kernels.linear_int4 import linear_int4, linear_int4_reference, prepare_int4
 from kernels.rms_norm import fused_add_rms_norm, fused_add_rms_norm_reference, rms_norm, rms_norm_reference
 from kernels.rotary_embedding import make_cos_sin, rotary_embedding, rotary_embedding_reference
 from kernels.silu_and_mul import silu_and_mul, silu_and_mul_reference
@@ -115,6 +117,28 @@ def test_linear_equals_the_reference_in_every_layout(dtype, num_rows, packs, mon
         assert result.dtype is dtype
         tolerance = max(TOLERANCE[dtype], 1e-5 if dtype is torch.float32 else 0)
         torch.testing.assert_close(result, linear_reference(x, weight, bias), atol=2 * tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 16, 17, 40, 70])
+def test_linear_in_tiles_equals_the_reference(num_rows):
+    x, weight = torch.randn(num_rows, 128)[:, :64].bfloat16(), torch.randn(96, 64).bfloat16()
+    for bias in (None, torch.randn(96).bfloat16()):
+        result = linear(x, prepare_weight(weight), bias)
+        torch.testing.assert_close(result, linear_reference(x, weight, bias), atol=3.2e-2, rtol=1.6e-2)
+
+
+@pytest.mark.parametrize("tiled", [True, False])
+@pytest.mark.parametrize("num_rows", [0, 1, 12, 17])
+def test_linear_in_4_bits_equals_the_reference(num_rows, tiled, monkeypatch):
+    if not tiled:
+        monkeypatch.setattr(linear_int4_module, "fits_tiles", lambda *shape: False)
+    x, q = torch.randn(num_rows, 320).bfloat16(), torch.randint(0, 16, (96, 320), dtype=torch.uint8)
+    scale, minimum = torch.rand(96, 10).half() / 8, torch.randn(96, 10).half() / 4
+    for bias in (None, torch.randn(96).bfloat16()):
+        result = linear_int4(x, prepare_int4(q, scale, minimum), bias)
+        expected = linear_int4_reference(x, q, scale, minimum, bias)
+        tolerance = 2e-2 if tiled else 1e-1  # torch rounds the scales to bfloat16
+        torch.testing.assert_close(result, expected, atol=4 * tolerance, rtol=tolerance)
 
 
 def test_linear_in_float32_is_exactly_torch():

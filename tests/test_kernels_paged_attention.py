@@ -6,7 +6,7 @@ import torch
 from test_kernels_slots import rows_of
 
 from kernels.paged_attention import paged_attention, paged_attention_reference, paged_attention_torch
-from kernels.paged_attention_cpu import LONG_PAIRS, LONG_QUERY_LEN
+from kernels.paged_attention_long import LONG_PAIRS, LONG_QUERY_LEN
 from kernels.store_kv import store_kv
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float64: 1e-12}
@@ -42,6 +42,14 @@ def test_mixed_decodes_and_chunks_equal_the_reference_among_nan_poisoned_blocks(
     expected = attend(paged_attention_reference, *rows)
     assert not expected.isnan().any()
     torch.testing.assert_close(attend(version, *rows), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim", "block_size"), [(9, 3, 64, 16), (5, 1, 32, 32), (32, 2, 96, 48)])
+def test_bfloat16_heads_that_tiles_can_take_equal_the_reference(heads, kv_heads, dim, block_size):
+    shape = {"heads": heads, "kv_heads": kv_heads, "dim": dim}
+    rows = poisoned_rows([1, 5, 1, 15, 1], [0, 0, 150, 13, 15], block_size, torch.bfloat16, **shape)
+    expected = attend(paged_attention_reference, *rows)
+    torch.testing.assert_close(attend(paged_attention, *rows), expected, atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("garbage", [-1, 2**31 - 1])

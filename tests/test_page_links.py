@@ -151,14 +151,16 @@ def test_what_is_chosen_stays_until_escape_and_survives_a_reload(page, busy):
 def test_a_row_tells_which_rows_its_request_has_had(page, busy):
     for copies, tokens in ((6, 2), (3, 60)):  # short ones in the lower rows end first
         busy.post("/api/requests", prompt="Hi", copies=copies, max_tokens=tokens, ignore_eos=True)
-    had = {}
-    for _ in range(60):
+    had, moved = {}, []
+    while not moved:
         busy.post("/api/control", action="step", passes=1)
-        for row, held in enumerate(settled(page, busy)["rows"]):
+        state = settled(page, busy)
+        for row, held in enumerate(state["rows"]):
             rows = had.setdefault(held["req_id"], []) if held else [row]
             if rows[-1:] != [row]:
                 rows.append(row)
-    req_id = next(held["req_id"] for held in busy.state()["rows"] if held and len(had[held["req_id"]]) > 1)
+        moved = [held["req_id"] for held in state["rows"] if held and len(had[held["req_id"]]) > 1]
+    req_id = moved[0]
     row, words = had[req_id][-1], "row " + " → ".join(map(str, had[req_id]))
     page.hover(f"#batch tr[data-row='{row}']")
     assert page.text_content("#readout").endswith(words)

@@ -27,4 +27,4 @@ class Phase(StrEnum):
     UPDATE_FROM_OUTPUT = "update_from_output"
 
 
-PHASE_ORDER = {phase: i for i, phase in enumerate(Phase)}
+PHASE_ORDER: dict[str, int] = {phase: i for i, phase in enumerate(Phase)}  # by name: a Phase is its name

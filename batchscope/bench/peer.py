@@ -17,7 +17,11 @@ from engine.model_source import resolve
 
 CLOSING_S = 30.0
 SCRIPTS = {"vllm": "peer_vllm.py", "transformers": "peer_transformers.py", "llama.cpp": "peer_llama_cpp.py"}
-VARIANTS: dict[str, dict[str, Any]] = {"bfloat16": {"dtype": "bfloat16"}, "float32": {"dtype": "float32"}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bfloat16": {"dtype": "bfloat16"},
+    "gguf": {"quantization": "gguf"},
+    "float32": {"dtype": "float32"},
+}
 READS_GGUF = "llama.cpp"
 
 

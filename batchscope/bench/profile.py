@@ -6,7 +6,6 @@ import msgspec
 
 from batchscope.bench.live import live_engine
 from batchscope.tables import Table
-from tracer.pass_times import BETWEEN_PHASES
 from tracer.phases import Phase
 from webui.profiling import profile_passes
 
@@ -14,6 +13,7 @@ WARM_UP_TOKENS = 8
 TIMEOUT_S = 120.0
 MODEL_PHASES = (Phase.FORWARD, Phase.PARK_LOGITS, Phase.SAMPLE_TOKENS)  # the rest is bookkeeping
 BETWEEN_PASSES = "between passes"
+LEAST_SHARE = 0.0005
 OUTSIDE_KERNELS = "outside kernels"
 
 
@@ -34,23 +34,29 @@ def bookkeeping_share(profile: dict[str, Any]) -> float:
     return 1 - sum(profile["phases"].get(phase, 0) for phase in MODEL_PHASES) / whole
 
 
-def tables(profile: dict[str, Any]) -> list[Table]:
-    """Return the profile by phase and by kernel, in milliseconds a pass and as shares of the time of all passes."""
-    title = f"{profile['rows']} rows, {profile['passes']} passes"
+def told(profile: dict[str, Any]) -> str:
+    """Return it as text, bookkeeping first."""
+    title = f"{profile['variant']}, {profile['rows']} rows, {profile['passes']} passes"
+    share = f"Bookkeeping, all but the forward pass, the head and sampling, takes {bookkeeping_share(profile):.1%}."
+    return "\n\n".join((f"**{title}.** {share}", *map(str, tables(profile))))
+
+
+def parts(profile: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return milliseconds a pass by phase and by kernel; each adds up to all the time from pass to pass."""
+    between = {BETWEEN_PASSES: profile["between_ns"]}
     kernels = {kernel["name"]: kernel["ns"] for kernel in profile["kernels"]}
     kernels[OUTSIDE_KERNELS] = profile["pass_ns"] - sum(kernels.values())
-    phases = profile["phases"] | {BETWEEN_PASSES: profile["between_ns"]}
-    return [
-        _table("phase", f"{title}, by phase", phases, profile),
-        _table("kernel", f"{title}, by kernel", kernels, profile),
-    ]
+    by_phase, by_kernel = profile["phases"] | between, kernels | between
+    scale = 1e6 * profile["passes"]
+    return {name: ns / scale for name, ns in by_phase.items()}, {name: ns / scale for name, ns in by_kernel.items()}
 
 
-def _table(what: str, title: str, spent: dict[str, int], profile: dict[str, Any]) -> Table:
-    whole = profile["pass_ns"] + profile["between_ns"]
-    rows = [
-        (name, f"{ns / profile['passes'] / 1e6:.3f}", f"{100 * ns / whole:.1f}%")
-        for name, ns in spent.items()
-        if ns >= whole / 2000 or name == BETWEEN_PHASES
-    ]
-    return Table((what, "ms a pass", "share"), rows, title)
+def tables(profile: dict[str, Any]) -> list[Table]:
+    """Return `parts` as tables, in milliseconds a pass and as shares; what takes next to nothing is left out."""
+    return [_table(what, spent) for what, spent in zip(("phase", "kernel"), parts(profile), strict=True)]
+
+
+def _table(what: str, spent: dict[str, float]) -> Table:
+    whole = sum(spent.values())
+    shown = [(name, f"{ms:.3f}", f"{ms / whole:.1%}") for name, ms in spent.items() if ms >= whole * LEAST_SHARE]
+    return Table((what, "ms a pass", "share"), shown)

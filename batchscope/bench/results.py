@@ -8,14 +8,23 @@ from typing import Any
 
 from batchscope.bench import machine
 
-NOT_SETTINGS = ("run", "measure", "command", "json", "chart")
+NOT_SETTINGS = ("run", "measure", "command", "json", "chart", "file")
 
 
-def write_json(path: Path, args: argparse.Namespace, measured: dict[str, Any]) -> None:
-    """Write measurements with date, machine and settings."""
+def headed(args: argparse.Namespace, measured: dict[str, Any]) -> dict[str, Any]:
+    """Return measurements with date, machine and settings."""
     settings = {name: _plain(value) for name, value in vars(args).items() if name not in NOT_SETTINGS}
     head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine.describe()}
-    path.write_text(json.dumps(head | {"settings": settings} | measured, indent=1) + "\n")
+    return head | {"settings": settings} | measured
+
+
+def write_json(path: Path, measured: dict[str, Any]) -> None:
+    path.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+
+
+def changed(args: argparse.Namespace, **values: Any) -> argparse.Namespace:
+    """Return arguments with some of them replaced."""
+    return argparse.Namespace(**(vars(args) | values))
 
 
 def _plain(value: Any) -> Any:

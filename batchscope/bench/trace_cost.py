@@ -1,7 +1,7 @@
 """`bench trace`: what recording costs in decode throughput, in an engine as `batchscope serve` runs it."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from batchscope.bench.alternating import ROUND_PASSES, AlternatingClient
-from batchscope.bench.live import LiveEngine, live_engine
+from batchscope.bench.live import live_engine
 from batchscope.recording import begin_recording
+from engine.async_llm import AsyncLLM
 from tracer.trace_writer import TraceWriter
+from webui.security import Access
+from webui.server import Server, listen
 
 Stretch = tuple[bool, float]  # (whether it was recorded, seconds)
 RESAMPLES = 10_000
@@ -34,10 +37,12 @@ class Cost(NamedTuple):
         return f"{100 * self.mean:+.2f}% ({100 * self.low:+.2f} to {100 * self.high:+.2f})"
 
 
-def measure(rows: int, rounds: int, tell: Callable[[str], None], **settings: Any) -> dict[str, Any]:
-    """Return, for each of MODES, the pairs of seconds, not recorded and recorded, and the cost."""
+def measure(
+    rows: int, rounds: int, tell: Callable[[str], None], modes: Iterable[str] = MODES, **settings: Any
+) -> dict[str, Any]:
+    """Return, for each mode, the pairs of seconds, not recorded and recorded, and the cost."""
     measured: dict[str, Any] = {"rows": rows}
-    for mode in MODES:
+    for mode in modes:
         pairs = _pairs(_stretches(mode, rows, rounds, **settings))
         found = cost(pairs)
         measured[mode] = {"pairs": pairs, **found._asdict()}
@@ -65,7 +70,7 @@ def _pairs(stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
 
 
 def _stretches(mode: str, rows: int, rounds: int, **settings: Any) -> list[Stretch]:
-    with live_engine(rows, AlternatingClient, trace=mode != "off", **settings) as engine, _recording(engine, mode):
+    with live_engine(rows, AlternatingClient, trace=mode != "off", **settings) as engine, _served(engine.llm, mode):
         for number in range(rounds + 1):
             engine.decode_rate(rows, ROUND_PASSES + 2, seed=number)
             if number == 0:
@@ -74,14 +79,14 @@ def _stretches(mode: str, rows: int, rounds: int, **settings: Any) -> list[Stret
 
 
 @contextmanager
-def _recording(engine: LiveEngine, mode: str) -> Iterator[None]:
-    if mode != "recording":
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        recording = begin_recording(engine.llm, TraceWriter(Path(folder) / "run.bscope"))
-        recording.start()
+def _served(llm: AsyncLLM, mode: str) -> Iterator[None]:
+    """Serve the engine's page and API, as nobody looks."""
+    with tempfile.TemporaryDirectory() as folder, listen("127.0.0.1", 0) as listener:
+        writer = TraceWriter(Path(folder) / "run.bscope") if mode == "recording" else None
+        recording = begin_recording(llm, writer) if writer else None
+        server = Server(llm, listener, Access(port=listener.getsockname()[1]), recording)
+        server.start()
         try:
             yield
         finally:
-            recording.stop()
+            server.stop()

@@ -11,7 +11,7 @@ PREFILL_TOKENS = 512
 PREFILL_PROMPTS = 4  # one after the other
 FIRST_TOKENS = 8  # requests, one after the other
 CHURN_REQUESTS = 64
-WARM_UP_TOKENS = 8
+WARM_UP_TOKENS, WARM_UP_REQUESTS = 8, 4
 
 Measure = Callable[[Peer, int], float]  # (engine, seed) -> the workload's number
 
@@ -69,18 +69,25 @@ def workloads(row_counts: list[int], prompt_tokens: int, new_tokens: int, vocab_
     def first_token(peer: Peer, seed: int) -> float:
         return 1000 * first_token_s(peer, seed, prompt_tokens, FIRST_TOKENS)
 
-    def churn(peer: Peer, seed: int) -> float:
-        job: dict[str, Any] = {"kind": "churn", "vocab_size": vocab_size, "requests": CHURN_REQUESTS, "seed": seed}
+    def churn(peer: Peer, seed: int, requests: int = CHURN_REQUESTS) -> float:
+        job: dict[str, Any] = {"kind": "churn", "vocab_size": vocab_size, "requests": requests, "seed": seed}
         return churn_tokens(job) / peer.seconds(**job)
 
-    def other(name: str, kind: str, unit: str, rows: int | None, measure: Measure) -> Workload:
-        return Workload(name, kind, unit, rows, measure, lambda peer: measure(peer, 0))
+    def alone(name: str, kind: str, unit: str, measure: Measure) -> Workload:
+        return Workload(name, kind, unit, 1, measure, lambda peer: measure(peer, 0))
 
     return [
         *(decode(rows) for rows in row_counts),
-        other(f"prefill of {PREFILL_TOKENS} tokens", "prefill", "tok/s", 1, prefill),
-        other(f"first token after {prompt_tokens}", "first token", "ms", 1, first_token),
-        other(f"churn of {CHURN_REQUESTS} requests", "churn", "tok/s", None, churn),
+        alone(f"prefill of {PREFILL_TOKENS} tokens", "prefill", "tok/s", prefill),
+        alone(f"first token after {prompt_tokens}", "first token", "ms", first_token),
+        Workload(
+            f"churn of {CHURN_REQUESTS} requests",
+            "churn",
+            "tok/s",
+            None,
+            churn,
+            lambda peer: churn(peer, 0, WARM_UP_REQUESTS),
+        ),
     ]
 
 

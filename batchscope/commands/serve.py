@@ -11,15 +11,16 @@ from typing import Any
 
 import msgspec
 
-from engine.config import DTYPES, POLICIES, EngineConfig
+from engine.config import DTYPES, POLICIES, QUANTIZATIONS, EngineConfig
 from engine.core_client import EngineDeadError
 
 NOT_FLAGS = ("path", "hf_config", "num_gpu_blocks")  # filled in when the engine starts
-CHOICES = {"dtype": DTYPES, "scheduling_policy": POLICIES}
+CHOICES = {"dtype": DTYPES, "quantization": QUANTIZATIONS, "scheduling_policy": POLICIES}
 HELP = {
     "model": "smollm2, tiny, a folder, a .gguf file or a hub id",
     "served_model_name": "the model's name in the API",
     "dtype": "what to compute in; auto is bfloat16",
+    "quantization": "gguf: multiply few rows by a GGUF file's own 4-bit blocks",
     "max_model_len": "tokens that a prompt and its answer may have together",
     "max_logprobs": "the most log-probabilities a request may ask for; -1 is the whole vocabulary",
     "logits_processors": "qualified name of a logits processor class; may be given several times",

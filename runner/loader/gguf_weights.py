@@ -1,7 +1,6 @@
 """Weights from a GGUF file: dequantized, renamed and laid out as Hugging Face does."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from engine.config import ConfigError
+from runner.loader.gguf_blocks import Int4Parts, has_blocks, read_blocks
 
 OUTER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 LAYER_NAMES = {
@@ -57,8 +57,17 @@ class GGUFWeights:
         heads = self._permuted_heads(name)
         return values if heads is None else unpermute(values, heads)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
+    def int4_names(self) -> list[str]:
+        """Return the names of the tensors that read_int4 can read."""
+        return [name for name, tensor in self._tensors.items() if has_blocks(tensor.tensor_type)]
+
+    def read_int4(self, name: str) -> Int4Parts:
+        """Return one tensor's 4-bit numbers as they are, two in a byte, with each block's scale and minimum."""
+        tensor, heads = self._tensors[name], self._permuted_heads(name)
+        q, scale, minimum = read_blocks(tensor.data, tensor.tensor_type)
+        if heads is None:
+            return q, scale, minimum
+        return unpermute(q, heads), unpermute(scale, heads), unpermute(minimum, heads)
 
     def _rename(self, name: str) -> str:
         match = TENSOR_NAME.fullmatch(name)

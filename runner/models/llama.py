@@ -66,7 +66,12 @@ class LlamaForCausalLM(nn.Module):
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Project hidden states [n, hidden_size] to scores [n, vocab_size] in float32."""
-        return self.lm_head(hidden).float()
+        return self.lm_head(hidden, torch.float32)
+
+    def path(self, num_tokens: int) -> str:
+        """Name how the products of a pass of so many tokens are calculated."""
+        layer = next(iter(self._decoder_layers()))
+        return layer.mlp.gate_up_proj.path(num_tokens)
 
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
         return cast("Iterable[DecoderLayer]", self.layers)

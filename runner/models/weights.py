@@ -5,6 +5,7 @@ from typing import Protocol
 import torch
 
 from engine.config import ConfigError
+from kernels.linear_int4 import Int4Weight, prepare_int4
 
 UNUSED = ("rotary_emb.inv_freq",)  # old checkpoints store what is computed from rope_theta
 
@@ -26,8 +27,12 @@ class Checkpoint(Protocol):
 class Weights:
     """A checkpoint on its way into a model, by Hugging Face's names."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, int4: Checkpoint | None = None
+    ) -> None:
+        """`int4` has the 4-bit weights that the file itself holds, as NAME.q, NAME.scale and NAME.minimum."""
         self.checkpoint = checkpoint
+        self.int4 = int4
         self.dtype = dtype
         self.device = device
         self._left = {name for name in checkpoint.names() if not name.endswith(UNUSED)}
@@ -44,6 +49,16 @@ class Weights:
                 f"expected floating point {list(shape)}: the weights do not fit config.json"
             )
         return tensor.to(self.device, self.dtype)
+
+    def stacked_int4(self, names: list[str]) -> Int4Weight | None:
+        """Return the named weights, one below the other, in the file's own 4 bits; None where it has others."""
+        if self.int4 is None or not {f"{name}.q" for name in names} <= self.int4.names():
+            return None
+        pairs, scale, minimum = (
+            torch.cat([self.int4.read(f"{name}.{part}") for name in names]) for part in ("q", "scale", "minimum")
+        )
+        q = torch.stack([pairs & 15, pairs >> 4], dim=-1).flatten(1)
+        return prepare_int4(q, scale, minimum)
 
     def drop(self, name: str) -> None:
         """Leave out a tensor that the model has no use for, if it is there."""

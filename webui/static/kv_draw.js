@@ -35,9 +35,11 @@ export function drawMap(canvas, box, map, view) {
   const last = Math.min(lines - 1, Math.floor((view.top + fit.height) / size));
   drawNumbers(pen, first, last);
   drawFloor(pen, first, last);
-  for (let blockId = first * columns; blockId < Math.min(map.count, (last + 1) * columns); blockId += 1) {
-    drawBlock(pen, blockId);
-  }
+  const [from, end] = [first * columns, Math.min(map.count, (last + 1) * columns)];
+  const draw = (blockId) => from <= blockId && blockId < end && drawBlock(pen, blockId);
+  draw(0);
+  for (const blockId of map.pool.blocks.keys()) draw(blockId); // all others are plain free ones
+  if (view.lit?.block && !map.pool.blocks.has(view.lit.block)) draw(view.lit.block);
 }
 
 /** The id of a line's first block, on as many lines as there is room for. */

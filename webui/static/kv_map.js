@@ -24,10 +24,10 @@ export class KvMap {
     this.paints = new Paints();
     this.rowOf = (reqId) => links.rowOf(reqId);
     this.flags = new Map(); // by block id: letters and until when they are to be seen
-    this.box = new Box($("kv-scroll"), () => this.#draw());
+    this.redraw = beforePaint(() => this.#draw());
+    this.box = new Box($("kv-scroll"), this.redraw);
     this.body = new Box($("kv-body"), () => this.#sized());
     this.twin = new TableTwin("kv", ["kv-scroll"], theme, store);
-    this.redraw = beforePaint(() => this.#draw());
     this.tally = Object.fromEntries(
       Object.entries(MOMENTS).map(([letter, moment]) => [letter, tallyOf(letter, moment)]),
     );

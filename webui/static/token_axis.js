@@ -13,11 +13,11 @@ import { TableTwin } from "table_twin";
 export class TokenAxis {
   constructor(store, theme, vocab, blockSize) {
     Object.assign(this, { store, theme, vocab, blockSize });
-    this.box = new Box($("axis-scroll"), () => this.#draw());
+    this.redraw = beforePaint(() => this.#draw());
+    this.box = new Box($("axis-scroll"), this.redraw);
     this.small = new Box($("axis-overview"), () => this.#drawOverview());
     this.twin = new TableTwin("axis", ["axis-scroll", "axis-overview"], theme, store);
     this.glyph = (id) => vocab.glyph(id);
-    this.redraw = beforePaint(() => this.#draw());
     this.#listen();
   }
 

@@ -1,0 +1,132 @@
+"""Vectors of 16 numbers in compiled kernels, for loops that the compiler would not vectorize well by itself.
+
+A vector lives in a register (AVX512) or in two or four. Addresses are integers; nothing need be aligned.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import models, register_model
+
+from kernels.cpu import intrinsic
+
+WIDTH = 16
+_FLOATS, _INTS, _HALVES, _SHORTS = (
+    ir.VectorType(kind, WIDTH) for kind in (ir.FloatType(), ir.IntType(32), ir.HalfType(), ir.IntType(16))
+)
+
+
+class Vector(types.Type):
+    """numba's type of a vector."""
+
+    def __init__(self, name: str, kind: ir.VectorType) -> None:
+        super().__init__(name=f"{name} x {WIDTH}")
+        self.kind = kind
+
+
+@register_model(Vector)
+class VectorModel(models.PrimitiveModel):
+    """In memory as in a register."""
+
+    def __init__(self, manager: Any, vector: Vector) -> None:
+        super().__init__(manager, vector, vector.kind)
+
+
+floats, ints = Vector("float32", _FLOATS), Vector("uint32", _INTS)
+
+
+def all_of(kind: ir.VectorType, value: float) -> ir.Constant:
+    """Return the vector whose elements are all this constant."""
+    return ir.Constant(kind, [value] * WIDTH)
+
+
+def load(builder: Any, address: Any, kind: ir.VectorType, align: int) -> Any:
+    """Read a vector of this kind."""
+    loaded = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    loaded.align = align
+    return loaded
+
+
+@intrinsic
+def floats_at(typingctx, address):
+    """Read 16 float32."""
+    return floats(types.intp), lambda context, builder, signature, args: load(builder, args[0], _FLOATS, 4)
+
+
+@intrinsic
+def bfloat16s_at(typingctx, address):
+    """Read 16 bfloat16 as float32."""
+
+    def codegen(context, builder, signature, args):
+        wide = builder.zext(load(builder, args[0], _SHORTS, 2), _INTS)
+        return builder.bitcast(builder.shl(wide, all_of(_INTS, 16)), _FLOATS)
+
+    return floats(types.intp), codegen
+
+
+@intrinsic
+def halves_at(typingctx, address):
+    """Read 16 float16 as float32."""
+    return floats(types.intp), lambda context, builder, signature, args: builder.fpext(
+        load(builder, args[0], _HALVES, 2), _FLOATS
+    )
+
+
+@intrinsic
+def ints_at(typingctx, address):
+    """Read 16 uint32."""
+    return ints(types.intp), lambda context, builder, signature, args: load(builder, args[0], _INTS, 4)
+
+
+@intrinsic
+def store(typingctx, address, vector):
+    """Write a vector."""
+
+    def codegen(context, builder, signature, args):
+        builder.store(args[1], builder.inttoptr(args[0], args[1].type.as_pointer())).align = 4
+        return context.get_dummy_value()
+
+    return types.void(types.intp, vector), codegen
+
+
+@intrinsic
+def spread(typingctx, x):
+    """Return the vector whose elements are all x, a float32."""
+
+    def codegen(context, builder, signature, args):
+        first = builder.insert_element(all_of(_FLOATS, 0.0), args[0], ir.Constant(ir.IntType(32), 0))
+        return builder.shuffle_vector(first, first, all_of(_INTS, 0))
+
+    return floats(types.float32), codegen
+
+
+@intrinsic
+def multiply_add(typingctx, a, b, c):
+    """Return a * b + c."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fadd(builder.fmul(*args[:2], flags=["contract"]), args[2], flags=["contract"])
+
+    return floats(floats, floats, floats), codegen
+
+
+@intrinsic
+def greater(typingctx, a, b):
+    """Return, element by element, the greater of the two."""
+    return floats(floats, floats), lambda context, builder, signature, args: builder.select(
+        builder.fcmp_ordered(">", *args), *args
+    )
+
+
+@intrinsic
+def greatest(typingctx, vector):
+    """Return the greatest element."""
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(ir.FloatType(), [_FLOATS])
+        reduce = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fmax.v16f32")
+        return builder.call(reduce, [args[0]])
+
+    return types.float32(floats), codegen
