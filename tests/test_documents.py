@@ -23,7 +23,7 @@ def test_every_file_that_a_document_names_exists(name: str) -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_flag_that_a_document_names_exists(name: str) -> None:
     commands = Path(sys.executable).parent / "batchscope"
-    kinds = ("serve",), ("conformance",), ("bench", "throughput"), ("bench", "overhead"), ("generate",), ("chat",)
+    kinds = ("serve",), ("conformance",), ("bench", "throughput"), ("bench", "report"), ("generate",), ("chat",)
     known = "".join(run(commands, *words, "--help").stdout for words in kinds)
     known_flags = set(re.findall(r"--[a-z][\w-]+", known)) | {"--timeout"}
     named = set(re.findall(r"`(?:batchscope \w+ )?(--[a-z][\w-]+)", (ROOT / name).read_text(encoding="utf-8")))

@@ -21,7 +21,8 @@ def pins() -> dict[str, Requirement]:
 
 def declared() -> list[Requirement]:
     extras = PROJECT["optional-dependencies"]
-    return [Requirement(line) for line in PROJECT["dependencies"] + extras["notebooks"] + extras["dev"]]
+    lines = PROJECT["dependencies"] + [line for extra in ("bench", "notebooks", "dev") for line in extras[extra]]
+    return [Requirement(line) for line in lines]
 
 
 def test_whatever_pip_installs_is_pinned() -> None:
@@ -49,10 +50,12 @@ def needed_by(requirement: Requirement) -> Iterator[Requirement]:
 
 
 def test_whatever_we_import_is_declared() -> None:
-    declared_names = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    lines = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["bench"]
+    declared_names = {canonicalize_name(Requirement(line).name) for line in lines}
     distributions = packages_distributions()
-    # triton is optional, and vLLM runs in an environment of its own, with scripts that import their neighbours.
-    needs_nothing = {*ROOMS, "triton", "vllm"} | sys.stdlib_module_names
+    # triton is optional, and other engines run in environments of their own, with scripts that import their neighbours.
+    peers = {"vllm", "transformers", "llama_cpp"}
+    needs_nothing = {*ROOMS, "triton", *peers} | sys.stdlib_module_names
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         neighbours = {other.stem for other in path.parent.glob("*.py")}
         for package in set(imported_packages(path)) - needs_nothing - neighbours:

@@ -102,20 +102,30 @@ def test_the_phases_of_all_passes_are_one_walk(browser, served):
     states = states_before(served, [last - 1, last])
     with open_page(browser, served) as page:
         moments = [(pass_id, phase.phase) for pass_id in (last - 1, last) for phase in states[pass_id][1].phases]
-        for pass_id, phase in reversed(moments):
+        for pass_id, name in moments[:-5:-1]:
             page.keyboard.press(",")
-            until(page, f"__model.shown.passId === {pass_id} && __model.shown.phase === '{phase}'")
-            before, record = copy.deepcopy(states[pass_id])
-            rows = before["rows"]
-            for each in record.phases:
-                for change in each.changes:
-                    apply_change(rows, change)
-                if each.phase == phase:
-                    break
-            assert page.evaluate("__model.shown.rows") == rows, (pass_id, phase)
-        for pass_id, phase in moments[1:]:
-            page.click("#phase-forward")
-            until(page, f"__model.shown.passId === {pass_id} && __model.shown.phase === '{phase}'")
+            assert shown(page)[:2] == [pass_id, name]
+            assert page.evaluate("__model.shown.rows") == rows_at(*states[pass_id], name)
+        page.click(f"[data-phase={states[last][1].phases[0].phase}]")
+        border = moments.index((last, states[last][1].phases[0].phase))
+        for pass_id, name in (moments[border - 1], moments[border - 2]):
+            page.click("#phase-back")
+            until(page, f"__model.shown.passId === {pass_id} && __model.shown.phase === '{name}'")
+            assert page.evaluate("__model.shown.rows") == rows_at(*states[pass_id], name)
+        for pass_id, name in moments[border - 1 : border + 2]:
+            page.keyboard.press(".")
+            until(page, f"__model.shown.passId === {pass_id} && __model.shown.phase === '{name}'")
+
+
+def rows_at(before, record, name):
+    """The rows at the end of a phase."""
+    rows, record = copy.deepcopy(before["rows"]), decode(encode(record))
+    for phase in record.phases:
+        for change in phase.changes:
+            apply_change(rows, change)
+        if phase.phase == name:
+            return rows
+    raise AssertionError(f"no phase {name}")
 
 
 def test_a_parked_page_stays_while_passes_and_whole_states_come(page, served):

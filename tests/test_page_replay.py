@@ -150,6 +150,40 @@ def test_the_first_pass_can_be_reached_and_shown_phase_by_phase(page):
     within(lambda: [int(line[4]) for line in table(page, "#axis-table table")] == facts["positions"])
 
 
+def test_the_address_brings_a_moment_back(page):
+    page.fill("#jump", "3")
+    page.press("#jump", "Enter")
+    until(page, "__model.shown.passId === 3")
+    page.click("[data-phase=prepare_inputs]")
+    rows = page.evaluate("__model.shown.rows")
+    until(page, "location.hash.endsWith('&pass=3&phase=prepare_inputs')")
+    page.reload()
+    until(page, "window.__model?.shown.passId === 3")
+    assert page.evaluate("[__model.shown.phase, __model.shown.rows]") == ["prepare_inputs", rows]
+    assert page.is_hidden("#notice")
+
+
+def test_a_recording_is_played_again_from_its_beginning(page):
+    last = run_passes() - 1
+    page.select_option("#speed", label="60/s")
+    page.keyboard.press("y")
+    until(page, f"__model.shown.passId < {last}")
+    until(page, f"__model.shown.passId === {last}")
+    assert page.get_attribute("#play", "aria-label") == "play"
+
+
+def test_a_damaged_block_is_told_and_the_others_are_shown(page, request):
+    if "exported" in request.node.name:
+        return  # a damaged trace is not exported
+    last = page.evaluate("__model.shown.passId")
+    page.route("**/api/trace/blocks/0", lambda route: route.fulfill(status=200, body=b"no block at all, " * 9))
+    page.keyboard.press("Home")
+    until(page, "document.querySelector('#notice').textContent.startsWith('Pass 0 cannot be shown')")
+    assert page.evaluate("__model.shown.passId") == last
+    page.keyboard.press("ArrowLeft")
+    until(page, f"__model.shown.passId === {last - 1}")
+
+
 def run_passes():
     return sum(isinstance(entry, PassRecord) for entry in decoded(run()[0]))
 

@@ -21,6 +21,7 @@ export class Player {
 
   /** Play on, or stop. At the newest pass there is nothing to play: a recorded run starts anew. */
   toggle() {
+    if (!this.store.shown()) return;
     if (this.playing) this.since = null;
     else if (this.walk.at < this.walk.last || this.store.phase !== null) this.since = performance.now();
     else if (this.store.frozen) {
