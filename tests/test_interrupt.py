@@ -24,6 +24,7 @@ def test_an_interrupt_in_mid_pass_takes_effect_after_it_and_the_engine_goes_on()
         return model(*args)
 
     interrupted.dtype, interrupted.compute_logits = model.dtype, model.compute_logits
+    interrupted.path = model.path
     runner.model = interrupted
     with pytest.raises(KeyboardInterrupt):
         llm.generate(PROMPT, GREEDY, use_tqdm=False)

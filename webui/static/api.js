@@ -32,7 +32,6 @@ const json = async (method, path, body) => (await call(method, path, body)).json
 
 export const getConfig = () => json("GET", "/api/config");
 export const getState = () => json("GET", "/api/state");
-export const getPass = (passId) => json("GET", `/api/passes/${passId}`);
 export const getWhy = (reqId, passId) =>
   json("GET", `/api/why?request=${encodeURIComponent(reqId)}${passId === null ? "" : `&pass=${passId}`}`);
 export const getRecording = () => json("GET", "/api/trace/recording");

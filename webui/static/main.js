@@ -43,7 +43,7 @@ import { WhyPanel } from "why_panel";
 const RETRY_MS = 2000;
 const TICK_MS = 500; // the pass rate is looked at this often at least
 const FADE_MS = 80; // what fades is drawn anew this often
-const OTHER_RUN = "The address names a moment of another run, which isn't the one that is served here: this is its newest pass.";
+const OTHER_RUN = "The address names a moment of another run than the one served here. This is its newest pass.";
 
 async function load() {
   for (;;) {

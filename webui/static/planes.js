@@ -1,4 +1,4 @@
-// Reads msgpack whose whole numbers have been taken out: the skeleton that tracer/planes.py makes, and plain msgpack too.
+// Reads msgpack whose whole numbers have been taken out, as tracer/planes.py does it, and plain msgpack too.
 
 const TEXT = new TextDecoder();
 const KNOWN = 4096; // texts that are remembered: the same few names stand in every record

@@ -23,7 +23,8 @@ export class ReplayTransport extends Transport {
     setText($("link"), "recording");
     setAttr($("link"), "data-state", state);
     const { complete, damage } = this.about;
-    const end = complete ? "" : `Only the beginning can be shown, up to the last whole block${damage ? `: ${damage}` : ""}.`;
+    const cause = damage ? `: ${damage}` : "";
+    const end = complete ? "" : `Only the beginning can be shown, up to the last whole block${cause}.`;
     this.standing = why || end;
     this.tell(this.told);
   }

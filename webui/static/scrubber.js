@@ -1,4 +1,4 @@
-// The scrubber: every pass of the run on one line, and the ways to go among them. The same for live runs and recordings.
+// The scrubber: every pass of the run on one line, and the ways to go among them, live or recorded.
 import { $, el, setAttr, setText } from "dom";
 import { SPEEDS } from "player";
 import { remember, remembered } from "remember";

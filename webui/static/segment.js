@@ -14,7 +14,7 @@ export class Segment {
     for (const entry of entries) this.push(entry);
   }
 
-  /** Take the next entry; `state` is the state before it where that is at hand. Returns its Pass, or null for an event. */
+  /** Take the next entry; `state` is the one before it where that is at hand. Returns its Pass, null for an event. */
   push(entry, state = null) {
     this.entries.push(entry);
     if (entry.kind !== "pass") {
