@@ -12,6 +12,14 @@ PROMPT = [(7 * i + 3) % 256 for i in range(60)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
 
 
+@pytest.fixture(autouse=True)
+def _interrupts_arrive():
+    """A shell that starts the tests in the background has them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupt_in_mid_pass_takes_effect_after_it_and_the_engine_goes_on():
     llm = LLM("tiny", dtype="float32", block_size=4, max_num_batched_tokens=32)
     runner = llm.engine.core_client.core.model_executor.driver_worker.model_runner
