@@ -42,8 +42,8 @@ export class RowWindow {
     const half = this.around / 2;
     const fits = this.first <= Math.max(0, from - half) && this.end >= Math.min(this.count, to + half);
     if (!fits || this.end > this.count) {
-      this.first = Math.max(0, from - this.around);
       this.end = Math.min(this.count, to + this.around);
+      this.first = Math.max(0, Math.min(from - this.around, this.end)); // a shorter table may end above what is scrolled to
     }
     const margins = `${this.first * this.height} ${(this.count - this.end) * this.height}`;
     if (this.margins === margins) return;
