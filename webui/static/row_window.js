@@ -43,7 +43,8 @@ export class RowWindow {
     const fits = this.first <= Math.max(0, from - half) && this.end >= Math.min(this.count, to + half);
     if (!fits || this.end > this.count) {
       this.end = Math.min(this.count, to + this.around);
-      this.first = Math.max(0, Math.min(from - this.around, this.end)); // a shorter table ends above what was scrolled to
+      // A table that has become shorter ends above what was scrolled to.
+      this.first = Math.max(0, Math.min(from - this.around, this.end));
     }
     const margins = `${this.first * this.height} ${(this.count - this.end) * this.height}`;
     if (this.margins === margins) return;
