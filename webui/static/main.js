@@ -123,19 +123,31 @@ class Page {
     await this.net.start();
     globalThis.__model = model(this.store);
     if (!address.start(runName(this.history.created))) this.transport.tell(OTHER_RUN);
+    this.started = true;
+    this.store.wake = () => this.#wake();
     setInterval(() => this.changed(), TICK_MS);
-    const frame = () => {
-      requestAnimationFrame(frame);
-      this.net.drain();
-      this.player.tick();
-      if (this.dirty || this.store.version !== this.drawn) this.#render();
-      else if (this.fading.length && performance.now() - this.fadedAt > FADE_MS) this.#fade(this.fading);
-    };
-    frame();
+    this.changed();
   }
 
   changed() {
     this.dirty = true;
+    if (this.started) this.#wake();
+  }
+
+  /** Ask for a frame: a page at rest asks for none, as even an empty one takes a third of a core. */
+  #wake() {
+    this.waiting ??= requestAnimationFrame(() => {
+      this.waiting = null;
+      this.#frame();
+    });
+  }
+
+  #frame() {
+    this.net.drain();
+    this.player.tick();
+    if (this.dirty || this.store.version !== this.drawn) this.#render();
+    else if (this.fading.length && performance.now() - this.fadedAt > FADE_MS) this.#fade(this.fading);
+    if (this.player.playing || this.fading.length) this.#wake();
   }
 
   showPhase(name) {

@@ -22,7 +22,10 @@ export class Net {
     this.socket.on("connect", () => this.#connected());
     this.socket.on("disconnect", () => this.#set("lost"));
     this.socket.on("connect_error", () => this.#set("lost"));
-    this.socket.on("frame", (range, bytes) => this.frames.push({ range, bytes }));
+    this.socket.on("frame", (range, bytes) => {
+      this.frames.push({ range, bytes });
+      this.store.wake();
+    });
     this.socket.on("resync", () => this.resync());
     this.socket.on("engines", (engines) => this.onEngines?.(engines));
     setInterval(() => this.#checkHealth(), HEALTH_EVERY_MS);

@@ -28,6 +28,7 @@ export class Player {
       this.since = performance.now();
       this.walk.goTo(this.walk.first);
     }
+    this.store.wake();
   }
 
   setSpeed(speed) {

@@ -14,6 +14,7 @@ export class Store {
     this.maxNumSeqs = maxNumSeqs;
     this.frozen = false; // a recorded run: no pass comes by itself
     this.version = 0; // grows on each change
+    this.wake = () => {}; // called on each change: there is something to draw
     this.listeners = [];
     this.pools = {}; // the last of each kind
     this.parked = null; // the Pass that is shown, null for the newest
@@ -145,6 +146,7 @@ export class Store {
 
   #changed() {
     this.version += 1;
+    this.wake();
   }
 
   /** What is known of the past has been filled in. */
