@@ -14,6 +14,7 @@ numba's disk cache looks at the file of the kernel alone: after an edit to this 
 import math
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -31,6 +32,7 @@ intrinsic: Any = numba.extending.intrinsic
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 PARALLEL_SECTION = threading.Lock()
 PARALLEL_FROM = 1 << 16  # elements
+PARALLEL_INSIDE_FROM = 1 << 13  # the same where a compiled caller keeps the threads awake
 
 _LOG2_E = np.float32(math.log2(math.e))
 _LOWEST_EXPONENT, _HIGHEST_EXPONENT = np.float32(-126.0), np.float32(127.0)
@@ -60,8 +62,13 @@ def set_threads() -> int:
 
 
 def jit_both(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Compile a kernel whose outer loop is a prange twice: as it stands for little work, parallel for much."""
-    return jit()(function), jit(parallel=True)(function)
+    """Compile a kernel whose outer loop is a prange twice: as it stands for little work, parallel for much.
+
+    The second is a copy with a name of its own, since numba's disk cache tells functions apart by nothing else.
+    """
+    parallel = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_parallel")
+    parallel.__module__, parallel.__qualname__ = function.__module__, f"{function.__qualname__}_parallel"
+    return jit()(function), jit(parallel=True)(parallel)
 
 
 def run(kernels: tuple[Callable[..., Any], Callable[..., Any]], num_elements: int, *args: Any) -> None:

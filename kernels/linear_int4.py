@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import prange, types
-from numba.core import cgutils
+from numba import prange
 
 from kernels.amx import (
     TILE_BYTES,
@@ -29,7 +27,7 @@ from kernels.amx import (
 )  # fmt: skip
 from kernels.cpu import PARALLEL_SECTION, array_at, intrinsic, jit, set_threads, widen
 from kernels.linear_tiles import add_bias_and_round, fits_tiles
-from kernels.vectors import all_of, floats_at, halves_at, ints, ints_at, multiply_add, spread, store
+from kernels.vectors import all_of, floats_at, halves_at, ints, ints_at, multiply_add, prefetch, spread, store
 
 BLOCK = TILE_INPUTS  # inputs that share a scale and a minimum
 MOST_ROWS = 12  # from here on bfloat16 is as fast
@@ -65,7 +63,7 @@ def linear_int4(x: torch.Tensor, weight: Int4Weight, bias: torch.Tensor | None =
     if num_rows:
         bias_at = bias.data_ptr() if bias is not None else 0
         with PARALLEL_SECTION:
-            _multiply(
+            multiply_int4(
                 x.data_ptr(), 2 * x.stride(0), num_rows, weight.blocks.data_ptr(), weight.scales.data_ptr(), bias_at,
                 out.data_ptr(), num_columns, num_blocks, set_threads(),
             )  # fmt: skip
@@ -113,19 +111,6 @@ def _pairs(typingctx, words, row):
     return ints(ints, row), codegen
 
 
-@intrinsic
-def _prefetch(typingctx, address):
-    def codegen(context, builder, signature, args):
-        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        read, keep, data = (ir.Constant(number, n) for n in (0, 3, 1))
-        builder.call(fetch, [builder.inttoptr(args[0], pointer), read, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(types.intp), codegen
-
-
 @jit()
 def _sum_blocks(x, x_step, num_rows, x_sums):
     """x_sums[block, row] = the sum of a block of x's inputs."""
@@ -144,7 +129,7 @@ def _unpack_blocks(blocks, count, tiles):
     for i in range(count):
         for line in range(4):
             words = ints_at(blocks + i * _BLOCK_BYTES + 64 * line)
-            _prefetch(blocks + (i + _AHEAD) * _BLOCK_BYTES + 64 * line)
+            prefetch(blocks + (i + _AHEAD) * _BLOCK_BYTES + 64 * line)
             rows = tiles + i * TILE_BYTES + 256 * line
             store(rows, _pairs(words, 0))
             store(rows + 64, _pairs(words, 1))
@@ -186,7 +171,7 @@ def _add_scaled(totals, sums, scales, x_sums, num_rows):
 
 
 @jit(parallel=True)
-def _multiply(x, x_step, num_rows, blocks, scales, bias, out_at, num_columns, num_blocks, workers):
+def multiply_int4(x, x_step, num_rows, blocks, scales, bias, out_at, num_columns, num_blocks, workers):
     """Deal columns of 16 outputs to the workers. Groups of rows are equally long; the last may overlap another."""
     num_groups = (num_rows + TILE_ROWS - 1) // TILE_ROWS
     rows = (num_rows + num_groups - 1) // num_groups

@@ -52,7 +52,7 @@ def linear_tiles(
     if num_rows:
         bias_at = bias.data_ptr() if bias is not None else 0
         with PARALLEL_SECTION:
-            _multiply(
+            multiply_tiles(
                 x.data_ptr(), 2 * x.stride(0), num_rows, tiles.data_ptr(), num_tiles, bias_at, LIKE[out_dtype],
                 out.data_ptr(), out.shape[1], set_threads(),
             )  # fmt: skip
@@ -113,7 +113,7 @@ def add_bias_and_round(sums, num_rows, bias_at, column, out, row):
 
 
 @jit(parallel=True)
-def _multiply(x, x_step, num_rows, tiles, num_tiles, bias, like, out_at, num_outputs, workers):
+def multiply_tiles(x, x_step, num_rows, tiles, num_tiles, bias, like, out_at, num_outputs, workers):
     """Deal the strips to the workers. Blocks of rows are equally long; the last may overlap the one before it."""
     num_strips, num_blocks = num_outputs // STRIP, (num_rows + TILE_ROWS - 1) // TILE_ROWS
     rows = (num_rows + num_blocks - 1) // num_blocks

@@ -23,7 +23,7 @@ from kernels.amx import (
 )
 from kernels.cpu import PARALLEL_SECTION, array_at, exp, is_dense, jit, narrow, set_threads
 from kernels.paged_attention_long import is_long
-from kernels.vectors import WIDTH, bfloat16s_at, floats_at, greater, greatest, multiply_add, spread, store
+from kernels.vectors import WIDTH, bfloat16s_at, floats_at, greater, greatest, multiply_add, prefetch, spread, store
 
 HEADS = 4  # whose values are summed at once
 
@@ -55,7 +55,7 @@ def attend_tiles(
         raise ValueError("the heads of a row must be dense; call .contiguous() first")
     _, num_kv_heads, block_size, dim = key_cache.shape
     with PARALLEL_SECTION:
-        num_long = _attend_tokens(
+        num_long = attend_tokens(
             query.data_ptr(), 2 * query.stride(0), key_cache.data_ptr(), value_cache.data_ptr(), num_kv_heads,
             query.shape[1] // num_kv_heads, block_size, dim, len(seq_lens), block_table.data_ptr(),
             block_table.stride(0), query_start_loc.data_ptr(), seq_lens.data_ptr(), scale, out.data_ptr(),
@@ -131,24 +131,35 @@ def _add_values(values, count, weights, at, sums):
 
 
 @jit()
+def _fetch(address, size):
+    """Have a run of bytes read ahead."""
+    for offset in range(0, size, 64):
+        prefetch(address + offset)
+
+
+@jit()
 def _attend_group(query, keys, values, block_step, block_size, table, context, scale, group, out, memory):
     """Attend one token's queries of one kv head; keys and values are those of the head in block 0."""
-    tiles, scores, weights, sums = memory
+    tiles, scores, weights, sums, totals = memory
     dim = sums.shape[1]
     num_blocks = (context + block_size - 1) // block_size
     _lay_out_queries(query, group, tiles)
     for index in range(num_blocks):
         block = keys + table[index] * block_step
+        _fetch(values + table[index] * block_step, 2 * block_size * dim)
+        if index + 1 < num_blocks:
+            _fetch(keys + table[index + 1] * block_step, 2 * block_size * dim)
         for t in range(0, min(block_size, context - index * block_size), TILE_ROWS):
             _score(block + 2 * t * dim, tiles, scores, weights[:group], index * block_size + t)
     for start in range(0, group, HEADS):
         num_heads, heads = min(HEADS, group - start), weights[start : start + HEADS]
         sums[:] = 0
-        totals = np.empty(HEADS, np.float32)
         for h in range(num_heads):
             totals[h] = _softmax(heads[h, :context], scale)
         for index in range(num_blocks):
             count, at = min(block_size, context - index * block_size), index * block_size
+            if index == 0:
+                _fetch(keys + 2 * block_size * dim + table[0] * block_step, 2 * block_size * dim)
             _add_values(values + table[index] * block_step, count, heads, at, sums)
         for h in range(num_heads):
             target, inverse = out[(start + h) * dim :][:dim], np.float32(1) / totals[h]
@@ -157,7 +168,7 @@ def _attend_group(query, keys, values, block_step, block_size, table, context, s
 
 
 @jit()
-def _amount(starts, contexts, num_kv_heads):
+def amount(starts, contexts, num_kv_heads):
     """Return the keys that all rows read which are not long, the longest context of these, and how many rows are."""
     work, longest, num_long = 0, 0, 0
     for row in range(len(contexts)):
@@ -170,15 +181,22 @@ def _amount(starts, contexts, num_kv_heads):
     return work, longest, num_long
 
 
+@jit()
+def count_long(num_rows, starts_at, contexts_at):
+    """Return how many rows are long."""
+    starts, contexts = array_at(starts_at, num_rows + 1, np.int32(0)), array_at(contexts_at, num_rows, np.int32(0))
+    return amount(starts, contexts, 1)[2]
+
+
 @jit(parallel=True)
-def _attend_tokens(
+def attend_tokens(
     query, query_step, key_cache, value_cache, num_kv_heads, group, block_size, dim, num_rows, table_at, table_width,
     starts_at, contexts_at, scale, out, out_step, workers,
 ):  # fmt: skip
     """Deal the (token, kv head) pairs of all rows that are not long to the workers, by the keys they read."""
     starts, contexts = array_at(starts_at, num_rows + 1, np.int32(0)), array_at(contexts_at, num_rows, np.int32(0))
     tables = array_at(table_at, (num_rows, table_width), np.int32(0))
-    work, longest, num_long = _amount(starts, contexts, num_kv_heads)
+    work, longest, num_long = amount(starts, contexts, num_kv_heads)
     head_step, group_step, scale = 2 * block_size * dim, 2 * group * dim, np.float32(scale)
     for worker in prange(workers):
         tile_setup(TILE_ROWS)
@@ -187,6 +205,7 @@ def _attend_tokens(
             np.empty((TILE_ROWS, TILE_ROWS), np.float32),
             np.zeros(((group + HEADS - 1) // HEADS * HEADS, longest + block_size), np.float32),
             np.empty((HEADS, dim), np.float32),
+            np.empty(HEADS, np.float32),
         )
         first, last = work * worker // workers, work * (worker + 1) // workers
         done = 0

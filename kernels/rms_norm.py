@@ -5,7 +5,7 @@ import math
 import torch
 from numba import prange
 
-from kernels.cpu import LIKE, array_at, cast, compute_dtype, jit, jit_both, narrow, run, widen
+from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, cast, compute_dtype, jit, jit_both, narrow, run, widen
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -74,6 +74,18 @@ def _fused_add_rms_norm_cpu(like, num_rows, width, x_at, residual_at, weight_at,
         for i in range(width):
             total[row, i] = narrow(widen(x[row, i]) + widen(residual[row, i]), weight[0])
         _normalize(total[row], weight, eps, out[row])
+
+
+_add_serial, _add_parallel = _fused_add_rms_norm_cpu
+
+
+@jit()
+def add_and_norm(like, num_rows, width, x_at, residual_at, weight_at, eps, out_at, total_at):
+    """Do fused_add_rms_norm for a compiled caller, which holds PARALLEL_SECTION."""
+    if num_rows * width < PARALLEL_INSIDE_FROM:
+        _add_serial(like, num_rows, width, x_at, residual_at, weight_at, eps, out_at, total_at)
+    else:
+        _add_parallel(like, num_rows, width, x_at, residual_at, weight_at, eps, out_at, total_at)
 
 
 def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numba import prange
 
-from kernels.cpu import LIKE, array_at, is_dense, jit_both, narrow, run, widen
+from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, is_dense, jit, jit_both, narrow, run, widen
 
 
 def make_cos_sin(max_len: int, head_dim: int, theta: float) -> torch.Tensor:
@@ -58,6 +58,27 @@ def _rotate_cpu(
                 a, b = widen(first[i]), widen(second[i])
                 first[i] = narrow(a * cos[i] - b * sin[i], row[0])
                 second[i] = narrow(b * cos[i] + a * sin[i], row[0])
+
+
+_serial, _parallel = _rotate_cpu
+
+
+@jit()
+def rotate(
+    like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
+    max_len, dim,
+):  # fmt: skip
+    """Do rotary_embedding for a compiled caller, which holds PARALLEL_SECTION."""
+    if num_tokens * (num_heads + num_kv_heads) * dim < PARALLEL_INSIDE_FROM:
+        _serial(
+            like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
+            max_len, dim,
+        )  # fmt: skip
+    else:
+        _parallel(
+            like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
+            max_len, dim,
+        )  # fmt: skip
 
 
 def rotary_embedding_reference(

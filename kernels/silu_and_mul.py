@@ -3,7 +3,7 @@
 import torch
 from numba import prange
 
-from kernels.cpu import LIKE, array_at, cast, exp, jit_both, narrow, run, widen
+from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, cast, exp, jit, jit_both, narrow, run, widen
 
 
 def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
@@ -28,6 +28,18 @@ def _silu_and_mul_cpu(like, num_rows, width, gate_up_at, out_at):
             gate = widen(gates[i])
             activated = narrow(gate / (cast(1, gate) + exp(-gate)), gate_up[0, 0])
             out[row, i] = narrow(widen(activated) * widen(ups[i]), gate_up[0, 0])
+
+
+_serial, _parallel = _silu_and_mul_cpu
+
+
+@jit()
+def activate(like, num_rows, width, gate_up_at, out_at):
+    """Do silu_and_mul for a compiled caller, which holds PARALLEL_SECTION."""
+    if num_rows * width < PARALLEL_INSIDE_FROM:
+        _serial(like, num_rows, width, gate_up_at, out_at)
+    else:
+        _parallel(like, num_rows, width, gate_up_at, out_at)
 
 
 def silu_and_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:

@@ -130,3 +130,18 @@ def greatest(typingctx, vector):
         return builder.call(reduce, [args[0]])
 
     return types.float32(floats), codegen
+
+
+@intrinsic
+def prefetch(typingctx, address):
+    """Have the 64 bytes around an address read ahead of their use."""
+
+    def codegen(context, builder, signature, args):
+        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, keep, data = (ir.Constant(number, n) for n in (0, 3, 1))
+        builder.call(fetch, [builder.inttoptr(args[0], pointer), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), codegen

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 from helpers.page import within
 
-from batchscope.bench import floor, profile, report, results, throughput, trace_cost
+from batchscope.bench import floor, pass_profile, report, results, throughput, trace_cost
 from batchscope.bench.peer import SCRIPTS, Peer, model_for, python_of
 from batchscope.bench.protocol import CHURN_NEW, CHURN_PROMPT, arrivals_of, prompts_of
 from batchscope.bench.turns import ratios, take_turns
@@ -167,15 +167,15 @@ def test_one_engine_process_records_every_other_stretch_and_is_compared_with_its
 
 
 def test_a_profile_adds_up_to_all_the_time_from_pass_to_pass() -> None:
-    measured = {"variant": "bfloat16"} | profile.measure(3, 8, model="tiny", make_client=InprocClient)
+    measured = {"variant": "bfloat16"} | pass_profile.measure(3, 8, model="tiny", make_client=InprocClient)
     assert measured["passes"] >= 8
     assert measured["tokens"] == 3 * measured["passes"]
     whole = (measured["pass_ns"] + measured["between_ns"]) / measured["passes"] / 1e6
-    for part in profile.parts(measured):
+    for part in pass_profile.parts(measured):
         assert sum(part.values()) == pytest.approx(whole)
         assert all(ms >= 0 for ms in part.values())
-    assert 0 < profile.bookkeeping_share(measured) < 1
-    assert "| paged_attention |" in profile.told(measured)
+    assert 0 < pass_profile.bookkeeping_share(measured) < 1
+    assert "| paged_attention |" in pass_profile.told(measured)
 
 
 def test_throughput_writes_its_numbers_and_draws_them(tmp_path, capsys) -> None:

@@ -19,14 +19,14 @@ def test_after_warmup_a_real_pass_compiles_nothing_more():
 
     for dtype in (torch.float32, torch.bfloat16):
         warmup(dtype)
-        compiled = len(_attend_tokens.signatures), len(paged_attention_tiles._attend_tokens.signatures)
+        compiled = len(_attend_tokens.signatures), len(paged_attention_tiles.attend_tokens.signatures)
         fused = torch.randn(20, 3 * 9 * 64).to(dtype)
         query, key, value = (x.view(20, 9, 64) for x in fused.chunk(3, dim=1))
         caches = [torch.zeros(5, 9, 16, 64, dtype=dtype) for _ in range(2)]
         starts, table, seen = (torch.tensor(x, dtype=torch.int32) for x in ([0, 20], [[1, 2, 3, 9, 9]], [20]))
         store_kv(key, value, *caches, torch.arange(16, 36))
         paged_attention(query, *caches, table[:, :4], starts, seen, 0.1, torch.empty(20, 9, 64, dtype=dtype))
-        assert compiled == (len(_attend_tokens.signatures), len(paged_attention_tiles._attend_tokens.signatures))
+        assert compiled == (len(_attend_tokens.signatures), len(paged_attention_tiles.attend_tokens.signatures))
 
 
 def test_kernels_compile_where_no_cache_folder_can_be_written(monkeypatch):

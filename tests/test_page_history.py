@@ -36,6 +36,7 @@ REPEAT = """async ({ from, to, passes }) => {
       return entry.kind === "pass" ? { ...entry, seq, pass_id: (passId += 1) } : { ...entry, seq };
     }));
   }
+  await new Promise((done) => setTimeout(done, 500));  // for what is drawn five times a second at most
   await frame();
   await frame();
 }"""

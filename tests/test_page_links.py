@@ -174,6 +174,7 @@ def test_a_row_tells_which_rows_its_request_has_had(page, busy):
 
 def test_cells_that_a_phase_changed_are_marked_with_old_and_new(page, busy):
     page.click("[data-phase=update_cached]")
+    until(page, "document.querySelectorAll('#batch td[data-changed]').length > 0")
     marked = page.evaluate(
         "Array.from(document.querySelectorAll('#batch td[data-changed]'), (cell) =>"
         " [Number(cell.parentElement.dataset.row), cell.cellIndex, cell.title])"

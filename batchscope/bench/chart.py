@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from batchscope.bench.profile import parts
+from batchscope.bench.pass_profile import parts
 
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#999999")  # told apart by colour-blind eyes too
 KINDS = ("decode", "prefill", "first token", "churn")

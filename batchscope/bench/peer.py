@@ -92,8 +92,16 @@ def our_peer(model: str, variant: str, settings: dict[str, Any]) -> Peer:
 def foreign_peer(name: str, environment: Path, model: str, settings: dict[str, Any]) -> Peer:
     """Start another engine with the Python of its own environment, a folder or the executable itself."""
     script = Path(__file__).with_name(SCRIPTS[name])
-    env = {"VLLM_CPU_KVCACHE_SPACE": "2"} if name == "vllm" else {}
+    env = {}
+    if name == "vllm":  # by itself it leaves a core to its other processes
+        env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": _all_cores()}
     return Peer(name, [str(python_of(environment)), str(script), model, json.dumps(settings)], env)
+
+
+def _all_cores() -> str:
+    """Return the cores that this process may use as a list, such as 0,1,2."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return ",".join(map(str, sorted(cores)))
 
 
 def model_for(peer: str, model: str, given: str | None) -> str:

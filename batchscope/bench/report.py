@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from batchscope.bench import profile, startup
+from batchscope.bench import pass_profile, startup
 from batchscope.bench.alternating import STRETCH
 from batchscope.bench.floor import decode_floor
 from batchscope.bench.trace_cost import MODES, Cost
@@ -70,7 +70,7 @@ def _sections(measured: dict[str, Any], chart: str, profile_chart: str) -> Itera
     yield str(_floors(measured))
     yield "## Where a pass goes"
     yield f"![phases of a pass]({profile_chart})"
-    yield from map(profile.told, measured["profiles"])
+    yield from map(pass_profile.told, measured["profiles"])
     for each in measured["traces"]:
         yield f"## What tracing costs: {each['variant']}"
         yield str(_tracing(each))

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from batchscope.bench import machine, overhead, profile, quality, results, startup, throughput, trace_cost
+from batchscope.bench import machine, overhead, pass_profile, quality, results, startup, throughput, trace_cost
 from batchscope.bench.peer import SCRIPTS, VARIANTS, model_for
 from batchscope.bench.throughput import Plan
 from engine.config import ConfigError, ModelConfig
@@ -147,9 +147,9 @@ def _profile(args: argparse.Namespace) -> dict[str, Any]:
     for variant in args.variants:
         for rows in args.rows:
             profiles.append(
-                {"variant": variant} | profile.measure(rows, args.passes, model=args.model, **VARIANTS[variant])
+                {"variant": variant} | pass_profile.measure(rows, args.passes, model=args.model, **VARIANTS[variant])
             )
-            _tell(profile.told(profiles[-1]) + "\n")
+            _tell(pass_profile.told(profiles[-1]) + "\n")
     if args.chart:
         from batchscope.bench.chart import draw_profiles
 

@@ -7,8 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from kernels.decoder_layers import DecoderLayers
 from kernels.rotary_embedding import make_cos_sin
+from runner.forward_context import get_forward_context
 from runner.models.decoder_layer import DecoderLayer
+from runner.models.fused_layers import fuse
 from runner.models.layers import Linear, RMSNorm
 from runner.models.weights import Weights
 
@@ -25,6 +28,7 @@ class LlamaForCausalLM(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(arch) for _ in range(self.num_layers))
         self.norm = RMSNorm(arch["hidden_size"], arch["rms_norm_eps"])
         self.lm_head = Linear(arch["hidden_size"], {"lm_head": self.vocab_size}, bias=False)
+        self.fused: DecoderLayers | None = None
 
     def load_weights(self, weights: Weights) -> None:
         """Take every tensor under its Hugging Face name. Raises ConfigError for one missing, misshapen or unknown."""
@@ -46,6 +50,7 @@ class LlamaForCausalLM(nn.Module):
         """Give each layer its (key, value) cache, each [num_blocks, num_kv_heads, block_size, head_dim]."""
         for layer, (key_cache, value_cache) in zip(self._decoder_layers(), caches, strict=True):
             layer.self_attn.bind_kv_cache(key_cache, value_cache)
+        self.fused = fuse(list(self._decoder_layers()), self.norm, self.config["intermediate_size"])
 
     def forward(
         self, input_ids: torch.Tensor, positions: torch.Tensor, intermediate_tensors: Any = None
@@ -57,6 +62,11 @@ class LlamaForCausalLM(nn.Module):
         if intermediate_tensors is not None:
             raise NotImplementedError("pipeline stages are not available yet: use pipeline_parallel_size 1")
         hidden = functional.embedding(input_ids, self.embed_tokens)
+        if self.fused is not None:
+            context = get_forward_context().attn_metadata
+            return self.fused.forward(
+                hidden, positions, context.slot_mapping, context.block_table, context.query_start_loc, context.seq_lens
+            )
         residual: torch.Tensor | None = None
         for layer in self.layers:
             hidden, residual = layer(positions, hidden, residual)
