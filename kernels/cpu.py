@@ -179,6 +179,17 @@ def _cast(x, like):
     return lambda x, like: np.float64(x)
 
 
+def size_of(like):
+    """Return the bytes of an element of the type of `like`."""
+    raise NotImplementedError("size_of is for compiled kernels")
+
+
+@overload(size_of)
+def _size_of(like):
+    size = like.bitwidth // 8
+    return lambda like: size
+
+
 def scratch(shape, like):
     """Allocate an array of the type of `like`."""
     raise NotImplementedError("scratch is for compiled kernels")

@@ -33,6 +33,7 @@ BLOCK = TILE_INPUTS  # inputs that share a scale and a minimum
 MOST_ROWS = 12  # from here on bfloat16 is as fast
 _AT_ONCE = 8  # blocks unpacked and multiplied before their sums are scaled
 _AHEAD = 8  # blocks fetched ahead of use
+_BITS = np.uint16(0)  # stands for bfloat16
 _WORDS, _SCALE_BYTES, _BLOCK_BYTES = 64, 64, 256
 
 
@@ -171,11 +172,10 @@ def _add_scaled(totals, sums, scales, x_sums, num_rows):
 
 
 @jit(parallel=True)
-def multiply_int4(x, x_step, num_rows, blocks, scales, bias, out_at, num_columns, num_blocks, workers):
+def multiply_int4(x, x_step, num_rows, blocks, scales, bias, out, num_columns, num_blocks, workers):
     """Deal columns of 16 outputs to the workers. Groups of rows are equally long; the last may overlap another."""
     num_groups = (num_rows + TILE_ROWS - 1) // TILE_ROWS
     rows = (num_rows + num_groups - 1) // num_groups
-    out = array_at(out_at, (num_rows, num_columns * TILE_ROWS), np.uint16(0))
     x_sums = np.empty((num_blocks, num_rows), np.float32)
     _sum_blocks(x, x_step, num_rows, x_sums)
     for worker in prange(workers):
@@ -197,9 +197,11 @@ def multiply_int4(x, x_step, num_rows, blocks, scales, bias, out_at, num_columns
                         _add_scaled(
                             totals[group].ctypes.data, sums + i * TILE_BYTES, scale, x_sums[block + i, row:], rows
                         )
+            added = bias + 2 * column * TILE_ROWS if bias else 0
             for group in range(num_groups):
+                target = out + 2 * (min(group * rows, num_rows - rows) * num_columns + column) * TILE_ROWS
                 add_bias_and_round(
-                    totals[group], rows, bias, column * TILE_ROWS, out, min(group * rows, num_rows - rows)
+                    totals[group].ctypes.data, rows, TILE_ROWS, added, target, 2 * num_columns * TILE_ROWS, _BITS
                 )
-        memory[0] = 0  # still in use: its address is all that the loop has seen
+        memory[0] = totals[0, 0, 0] = 0  # still in use: their addresses are all that the loop has seen
         tile_release()

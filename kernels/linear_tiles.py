@@ -20,9 +20,12 @@ from kernels.amx import (
     tile_store,
     tile_zero,
 )  # fmt: skip
-from kernels.cpu import LIKE, PARALLEL_SECTION, array_at, jit, narrow, set_threads, widen
+from kernels.cpu import LIKE, PARALLEL_SECTION, jit, set_threads, size_of
+from kernels.vectors import WIDTH, add, bfloat16s_at, floats_at, prefetch, store_as
 
+PANEL_BYTES = 1 << 19  # of weights
 STRIP = 32  # outputs made at once: two tiles of weights side by side
+_AHEAD = 4  # tiles that are fetched before their use
 _SUM_STEP = STRIP * 4  # bytes from row to row of the sums
 
 
@@ -91,6 +94,11 @@ def _two_blocks(x, other, x_step, first, second, num_tiles, sums, other_sums):
         tile_load(5, other, x_step)
         tile_dot(2, 5, 6)
         tile_dot(3, 5, 7)
+        for row in range(TILE_ROWS):
+            prefetch(x + row * x_step + 64 * _AHEAD)
+            prefetch(other + row * x_step + 64 * _AHEAD)
+            prefetch(first + 64 * row + TILE_BYTES * _AHEAD)
+            prefetch(second + 64 * row + TILE_BYTES * _AHEAD)
         x, other, first, second = x + 64, other + 64, first + TILE_BYTES, second + TILE_BYTES
     tile_store(0, sums, _SUM_STEP)
     tile_store(1, sums + 64, _SUM_STEP)
@@ -99,38 +107,48 @@ def _two_blocks(x, other, x_step, first, second, num_tiles, sums, other_sums):
 
 
 @jit()
-def add_bias_and_round(sums, num_rows, bias_at, column, out, row):
-    """Write sums [rows, columns] to out, from that row and column on, rounded to its type. bias_at: 0 for none."""
-    width = sums.shape[1]
-    for r in range(num_rows):
-        source, target = sums[r], out[row + r][column : column + width]
-        if bias_at:
-            bias = array_at(bias_at + 2 * column, width, np.uint16(0))
-            for i in range(width):
-                source[i] += widen(bias[i])
-        for i in range(width):
-            target[i] = narrow(source[i], target[0])
+def add_bias_and_round(sums, num_rows, width, bias, out, out_step, like):
+    """Write sums [rows, width] where out points, rounded to the type of `like`. bias: 0 for none."""
+    size = size_of(like)
+    for _ in range(num_rows):
+        for i in range(0, width, WIDTH):
+            total = floats_at(sums + 4 * i)
+            if bias:
+                total = add(total, bfloat16s_at(bias + 2 * i))
+            store_as(out + size * i, total, like)
+        sums, out = sums + 4 * width, out + out_step
 
 
 @jit(parallel=True)
-def multiply_tiles(x, x_step, num_rows, tiles, num_tiles, bias, like, out_at, num_outputs, workers):
-    """Deal the strips to the workers. Blocks of rows are equally long; the last may overlap the one before it."""
+def multiply_tiles(x, x_step, num_rows, tiles, num_tiles, bias, like, out, num_outputs, workers):
+    """Deal the strips to the workers. Blocks of rows are equally long; the last may overlap the one before it.
+
+    A panel of strips stays in the second-level cache while all rows pass it.
+    """
     num_strips, num_blocks = num_outputs // STRIP, (num_rows + TILE_ROWS - 1) // TILE_ROWS
     rows = (num_rows + num_blocks - 1) // num_blocks
-    out = array_at(out_at, (num_rows, num_outputs), like)
+    width = max(1, PANEL_BYTES // (2 * num_tiles * TILE_BYTES))
+    size = size_of(like)
+    out_step, bias_step = num_outputs * size, 2 * STRIP if bias else 0
     for worker in prange(workers):
         tile_setup(rows)
-        sums = np.empty((2, rows, STRIP), np.float32)
-        sums0, sums1 = sums[0].ctypes.data, sums[1].ctypes.data
-        for strip in range(num_strips * worker // workers, num_strips * (worker + 1) // workers):
-            first = tiles + 2 * strip * num_tiles * TILE_BYTES
-            second = first + num_tiles * TILE_BYTES
+        memory = np.empty((2, rows, STRIP), np.float32)
+        sums, other_sums = memory[0].ctypes.data, memory[1].ctypes.data
+        last = num_strips * (worker + 1) // workers
+        for panel in range(num_strips * worker // workers, last, width):
             for block in range(0, num_blocks, 2):
                 row, other = min(block * rows, num_rows - rows), min((block + 1) * rows, num_rows - rows)
-                if block + 1 < num_blocks:
-                    _two_blocks(x + row * x_step, x + other * x_step, x_step, first, second, num_tiles, sums0, sums1)
-                    add_bias_and_round(sums[1], rows, bias, strip * STRIP, out, other)
-                else:
-                    _one_block(x + row * x_step, x_step, first, second, num_tiles, sums0)
-                add_bias_and_round(sums[0], rows, bias, strip * STRIP, out, row)
+                for strip in range(panel, min(panel + width, last)):
+                    first = tiles + 2 * strip * num_tiles * TILE_BYTES
+                    second = first + num_tiles * TILE_BYTES
+                    target, added = out + strip * STRIP * size, bias + strip * bias_step
+                    if block + 1 < num_blocks:
+                        _two_blocks(
+                            x + row * x_step, x + other * x_step, x_step, first, second, num_tiles, sums, other_sums
+                        )
+                        add_bias_and_round(other_sums, rows, STRIP, added, target + other * out_step, out_step, like)
+                    else:
+                        _one_block(x + row * x_step, x_step, first, second, num_tiles, sums)
+                    add_bias_and_round(sums, rows, STRIP, added, target + row * out_step, out_step, like)
+        memory[0, 0, 0] = 0  # still in use: its addresses are all that the loop has seen
         tile_release()

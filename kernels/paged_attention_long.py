@@ -51,9 +51,10 @@ def _attend_long_row(
     """Attend one row's queries [Q, H, D], the last Q tokens of the context, over its gathered blocks."""
     num_queries = query.shape[0]
     keys, values = (gather_blocks(cache, blocks)[:, :, :context] for cache in (key_cache, value_cache))
-    mask = torch.ones(num_queries, context, dtype=torch.bool).tril_(context - num_queries)
+    whole = num_queries == context  # a prompt from its beginning: half of the products can be left out
+    mask = None if whole else torch.ones(num_queries, context, dtype=torch.bool).tril_(context - num_queries)
     attended = functional.scaled_dot_product_attention(
-        query.transpose(0, 1)[None], keys, values, attn_mask=mask, scale=scale, enable_gqa=True
+        query.transpose(0, 1)[None], keys, values, attn_mask=mask, is_causal=whole, scale=scale, enable_gqa=True
     )
     out.copy_(attended[0].transpose(0, 1))
 

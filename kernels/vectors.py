@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import models, register_model
+from numba.extending import models, overload, register_model
 
 from kernels.cpu import intrinsic
 
@@ -89,6 +89,40 @@ def store(typingctx, address, vector):
         return context.get_dummy_value()
 
     return types.void(types.intp, vector), codegen
+
+
+@intrinsic
+def store_bfloat16s(typingctx, address, vector):
+    """Write 16 float32 as bfloat16, rounded as `narrow` rounds."""
+
+    def codegen(context, builder, signature, args):
+        bits = builder.bitcast(args[1], _INTS)
+        odd = builder.and_(builder.lshr(bits, all_of(_INTS, 16)), all_of(_INTS, 1))
+        rounded = builder.lshr(builder.add(builder.add(bits, all_of(_INTS, 0x7FFF)), odd), all_of(_INTS, 16))
+        numbers = builder.fcmp_ordered("ord", args[1], args[1])
+        chosen = builder.trunc(builder.select(numbers, rounded, all_of(_INTS, 0x7FC0)), _SHORTS)
+        builder.store(chosen, builder.inttoptr(args[0], _SHORTS.as_pointer())).align = 2
+        return context.get_dummy_value()
+
+    return types.void(types.intp, floats), codegen
+
+
+def store_as(address, vector, like):
+    """Write 16 float32 in the type of `like`: bfloat16 bits or float32."""
+    raise NotImplementedError("store_as is for compiled kernels")
+
+
+@overload(store_as)
+def _store_as(address, vector, like):
+    if isinstance(like, types.Integer):
+        return lambda address, vector, like: store_bfloat16s(address, vector)
+    return lambda address, vector, like: store(address, vector)
+
+
+@intrinsic
+def add(typingctx, a, b):
+    """Return a + b."""
+    return floats(floats, floats), lambda context, builder, signature, args: builder.fadd(*args)
 
 
 @intrinsic
