@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 let_threads_give_way()  # before a test imports torch
 NO_BROWSER = pytest.StashKey[bool]()
 
-for _name, _examples in (("dev", 50), ("ci", 300), ("long", 3000)):
+for _name, _examples in (("dev", 50), ("ci", 100), ("long", 3000)):
     settings.register_profile(
         _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

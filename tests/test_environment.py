@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from batchscope.environment import SPIN_COUNT
+
 CODE = "import os, batchscope; print(os.environ.get('GOMP_SPINCOUNT'))"
 
 
@@ -13,7 +15,7 @@ def printed(**env):
 
 
 def test_importing_batchscope_sets_the_spin_count_before_torch_can_be_loaded():
-    assert printed() == "1000"
+    assert printed() == SPIN_COUNT
 
 
 def test_what_the_user_has_set_stays():

@@ -65,18 +65,17 @@ def test_sixteen_prompts_stream_together_while_rows_move(page, served):
     served.post("/api/control", action="pause")
     burst(page, 16)
     until(page, "Object.keys(__model.requests).length >= 16")
-    most = 0
-    while live(served.state()):  # pass by pass, each drawn: tiny outruns the screen
-        served.post("/api/control", action="step", passes=1)
+    most, seen = 0, {}
+    while live(served.state()) and not (most > 8 and seen["sliding"] and "moved" in seen["kinds"] and seen["gone"]):
+        served.post("/api/control", action="step", passes=1)  # pass by pass, each drawn: tiny outruns the screen
         settled(page, served)
-        most = max(most, page.evaluate(STREAMING))
-    served.post("/api/control", action="resume")
-    settled(page, served)
-    seen = page.evaluate("__seen")
+        most, seen = max(most, page.evaluate(STREAMING)), page.evaluate("__seen")
     assert most > 8, "more than half of the 16 stream at the same time"
     assert {"new", "updated", "moved"} <= set(seen["kinds"])
     assert seen["sliding"] > 0, "a row that moves is seen to slide"
     assert any("left: finished" in text for text in seen["gone"]), "a row that leaves is seen to leave"
+    served.post("/api/control", action="resume")
+    until(page, "Object.values(__model.requests).every(request => request.finish_reason !== undefined)")
     state = settled(page, served)
     assert page.evaluate("__model.rows") == state["rows"]
     assert page.evaluate("__model.requests") == state["requests"]

@@ -1,11 +1,12 @@
 """The Flask application: the page, its routes, the OpenAI-compatible API and the live connection."""
 
+import hashlib
 import mimetypes
 import re
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Flask, Response, request, send_from_directory
 from flask_socketio import ConnectionRefusedError, SocketIO
 
 from engine.async_llm import AsyncLLM
@@ -25,6 +26,7 @@ from webui.services import Services
 STATIC = Path(__file__).parent / "static"
 IMPORT_MAP = re.compile(rb'<script type="importmap">.*?</script>', re.DOTALL)
 MAX_BODY = 8 << 20  # bytes
+KEPT_S = 365 * 24 * 3600  # seconds that a browser may keep a file of a version
 
 mimetypes.add_type("text/javascript", ".js")  # some systems say otherwise, and browsers then refuse modules
 
@@ -54,6 +56,7 @@ def create_app(
     app.register_blueprint(profile_api.blueprint)
     if isinstance(llm, ReplayLLM):
         llm.guard(app)
+    app.add_url_rule("/static/v/<version>/<path:filename>", "versioned", _versioned)
     app.add_url_rule("/", "page", lambda: _page("index.html"))
     app.add_url_rule("/compare", "compare", lambda: _page("compare.html"))
     app.after_request(_harden)
@@ -74,15 +77,30 @@ def _beside(access: Access, socketio: SocketIO) -> MakeServices:
 
 
 def _page(name: str) -> Response:
-    """A page's HTML. All share the import map of index.html."""
+    """A page's HTML. All share the import map of index.html, and name files by a version that is kept for good."""
     html = (STATIC / name).read_bytes()
     if name != "index.html" and (shared := IMPORT_MAP.search((STATIC / "index.html").read_bytes())):
         html = IMPORT_MAP.sub(lambda _: shared[0], html)
+    html = html.replace(b'"/static/', f'"/static/v/{_version()}/'.encode())
     response = Response(html, content_type="text/html; charset=utf-8")
     response.headers["Content-Security-Policy"] = content_security_policy(html)
     response.add_etag()
     response.cache_control.no_cache = True
     response.make_conditional(request)
+    return response
+
+
+def _version() -> str:
+    """Return what changes with any file of the page: a page of a hundred modules that asks about each is slow."""
+    files = sorted(path for path in STATIC.rglob("*") if path.is_file())
+    told = [(str(path), (stat := path.stat()).st_mtime_ns, stat.st_size) for path in files]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def _versioned(version: str, filename: str) -> Response:
+    """A file of the page under a name that its successor will not have, so that browsers need not ask again."""
+    response = send_from_directory(STATIC, filename, max_age=KEPT_S)
+    response.cache_control.immutable = True
     return response
 
 

@@ -48,7 +48,7 @@ class Weights:
                 f"{self.checkpoint.source}: tensor {name} is {tensor.dtype} {list(tensor.shape)}, "
                 f"expected floating point {list(shape)}: the weights do not fit config.json"
             )
-        return tensor.to(self.device, self.dtype)
+        return tensor.to(self.device, self.dtype, copy=True)  # one that lies in a mapped file keeps all of it in memory
 
     def stacked_int4(self, names: list[str]) -> Int4Weight | None:
         """Return the named weights, one below the other, in the file's own 4 bits; None where it has others."""

@@ -16,10 +16,13 @@ import requests
 from tracer.schema import EventRecord, PassRecord, decode
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 # 16 rows over few tokens a pass, so that prompts come in chunks and rows leave, move and swap.
 FLAGS = ("--model", "tiny", "--max-num-seqs", "16", "--max-num-batched-tokens", "96", "--port", "0")
+
+DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+SIZE = {"viewport": {"width": 1280, "height": 720}}
 
 
 class Served:
@@ -73,20 +76,20 @@ def shared_server() -> Served:
     return served
 
 
+_resting: dict[str, list["BrowserContext"]] = {}  # contexts that no test uses now, by their options
+
+
 @contextmanager
-def open_page(browser: "Browser", served: Served, **context: Any) -> Iterator["Page"]:
+def open_page(browser: "Browser", served: Served, **options: Any) -> Iterator["Page"]:
     """A page that has loaded its state. Fails if it logged an error or asked another server for anything."""
-    context.setdefault("viewport", {"width": 1280, "height": 720})
-    opened = browser.new_context(**context)
-    page = opened.new_page()
-    errors: list[str] = []
-    foreign: list[str] = []
-    expected: list[str] = []  # parts of error texts that a test provokes
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("request", lambda request: foreign.append(request.url) if _foreign(request, served) else None)
-    page.expected_errors = expected  # type: ignore[attr-defined]
-    try:
+    with _new_page(browser, served.base, **SIZE | options) as page:
+        errors: list[str] = []
+        foreign: list[str] = []
+        expected: list[str] = []  # parts of error texts that a test provokes
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: errors.append(line.text) if line.type in ("error", "warning") else None)
+        page.on("request", lambda request: foreign.append(request.url) if _foreign(request, served) else None)
+        page.expected_errors = expected  # type: ignore[attr-defined]
         page.goto(served.base)
         until(page, "window.__model !== undefined")
         until(page, "document.querySelector('#link').textContent === 'live'")
@@ -94,8 +97,22 @@ def open_page(browser: "Browser", served: Served, **context: Any) -> Iterator["P
         unexpected = [text for text in errors if not any(part in text for part in expected)]
         assert unexpected == [], unexpected
         assert foreign == [], foreign
+
+
+@contextmanager
+def _new_page(browser: "Browser", origin: str, **options: Any) -> Iterator["Page"]:
+    """A page in a context that has kept the page's files from earlier tests, and of origin nothing else."""
+    resting = _resting.setdefault(repr(sorted(options.items())), [])
+    context = resting.pop() if resting else browser.new_context(**options)
+    page = context.new_page()
+    forget = {"origin": origin, "storageTypes": "cookies,local_storage,indexeddb"}
+    context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
+    try:
+        yield page
     finally:
-        opened.close()
+        for each in context.pages:
+            each.close()
+        resting.append(context)
 
 
 def live(state: dict[str, Any]) -> list[str]:
@@ -103,8 +120,14 @@ def live(state: dict[str, Any]) -> list[str]:
 
 
 def until(page: "Page", expression: str, timeout: float = 30) -> Any:
-    """Wait until the expression is true in the page. (Playwright's own wait needs eval, which the page forbids.)"""
-    return within(lambda: page.evaluate(expression), timeout, expression)
+    """Wait until the expression is true in the page, and what it says of __model drawn. Returns its value.
+
+    (Playwright's own wait needs eval, which the page forbids.)
+    """
+    value = within(lambda: page.evaluate(expression), timeout, expression)
+    if "__model" in expression:
+        page.evaluate("new Promise(requestAnimationFrame)")
+    return value
 
 
 def within(condition: Any, timeout: float = 30, what: str = "the condition") -> Any:
@@ -131,7 +154,7 @@ def settled(page: "Page", served: Served) -> dict[str, Any]:
         return state if state["seq"] == page.evaluate("__model.seq") and not state["gate"].get("permits") else None
 
     state = within(same, what="the page catching up with the engine")
-    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate(DRAWN)
     return state
 
 

@@ -22,7 +22,7 @@ async function load(file) {
     script.textContent = await inflated(held.textContent);
     document.head.append(script);
   } else {
-    script.src = `/static/vendor/${file}`;
+    script.src = new URL(`vendor/${file}`, import.meta.url);
     await new Promise((resolve, reject) => {
       script.onload = resolve;
       script.onerror = () => reject(new Error(`${script.src} could not be loaded. Is the server still running?`));
