@@ -9,6 +9,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL = $(BIN)/python -m pip install --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
+SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile
 INPUTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
@@ -24,10 +25,10 @@ demo: $(VENV)/.run model ## Serve the page on SmolLM2 and print its address
 	$(BIN)/batchscope serve $(ARGS)
 
 test: $(VENV)/.dev model chromium ## Run every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-long: $(VENV)/.dev model chromium ## Run every test, with 3,000 examples for each property
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest --timeout=3600 $(ARGS)
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest --timeout=3600 $(SIDE_BY_SIDE) $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, types and import directions
 	$(BIN)/ruff check .

@@ -8,12 +8,16 @@ Threads: parallel kernels use numba's default layer, OpenMP where libgomp is ins
 sleeping threads lose the core to torch's spinning ones; sharing torch's own libgomp or OMP_WAIT_POLICY=passive was
 never better. workqueue aborts the process when two threads enter it at once, hence `PARALLEL_SECTION`.
 
-numba's disk cache looks at the file of the kernel alone: after an edit to this file, delete kernels/__pycache__.
+numba's disk cache looks at a kernel's own file alone, while kernels are compiled into each other: each state of these
+files has a folder of its own in __pycache__.
 """
 
+import hashlib
 import math
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -39,6 +43,17 @@ _LOWEST_EXPONENT, _HIGHEST_EXPONENT = np.float32(-126.0), np.float32(127.0)
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
 # ln(2)**k / k!, the Taylor series of 2**x, good to float32's last bit on [-0.5, 0.5].
 _C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(math.log(2) ** k / math.factorial(k)) for k in range(1, 7))
+
+
+def state_of(folder: Path) -> str:
+    """Return what changes with any Python file of a folder."""
+    sources = (path.name.encode() + path.read_bytes() for path in sorted(folder.glob("*.py")))
+    return hashlib.sha256(b"".join(sources)).hexdigest()[:16]
+
+
+_here = Path(__file__).parent
+if not os.environ.get("NUMBA_CACHE_DIR") and os.access(_here, os.W_OK):  # else numba finds a folder of the user's
+    numba.config.CACHE_DIR = str(_here / "__pycache__" / state_of(_here))  # type: ignore[attr-defined]
 
 
 def jit(parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -27,7 +27,7 @@ from kernels.store_kv import store
 _NORM, _QKV, _ROTATE, _STORE, _ATTEND, _O, _GATE_UP, _SILU, _DOWN = range(9)  # the stages of a layer
 _BITS = np.uint16(0)  # stands for bfloat16
 # Columns of a layer's row of addresses; a product has four: its tiles, its 4-bit blocks, their scales, its bias.
-_INPUT_NORM, _POST_NORM, _KEYS, _VALUES, _QKV_AT, _O_AT, _GATE_UP_AT, _DOWN_AT, _WIDTH = 0, 1, 2, 3, 4, 8, 12, 16, 20
+_INPUT_NORM, _POST_NORM, _KEYS, _VALUES, _QKV_AT, _O_AT, _GATE_UP_AT, _DOWN_AT = 0, 1, 2, 3, 4, 8, 12, 16
 
 
 class Product(NamedTuple):
@@ -122,8 +122,7 @@ class DecoderLayers:
         """cos_sin: from make_cos_sin. Raises ValueError where `fits_layers` says no."""
         if not fits_layers(layers, shape):
             raise ValueError("these layers do not lie in tiles: call their kernels one by one")
-        self._kept = layers, cos_sin, final_norm  # what the addresses are of
-        self._layers, self._shape = layers, shape
+        self._layers, self._shape, self._kept = layers, shape, (cos_sin, final_norm)  # what the addresses are of
         self._addresses = np.array([layer.addresses() for layer in layers], dtype=np.int64)
         num_blocks, _, block_size, _ = layers[0].key_cache.shape
         self._fixed = _Fixed(cos_sin.data_ptr(), len(cos_sin), num_blocks, block_size, final_norm.data_ptr())

@@ -2,9 +2,8 @@
 
 import numpy as np
 import torch
-from numba import prange
 
-from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, is_dense, jit, jit_both, run
+from kernels.cpu import LIKE, array_at, is_dense, jit
 from kernels.triton_support import tl, triton
 
 
@@ -36,15 +35,14 @@ def _store_kv_on_cpu(
 ) -> None:
     key, value = (x if is_dense(x) else x.contiguous() for x in (key, value))
     slots = slots.contiguous()
-    run(
-        _store_kv_cpu, key.numel() + value.numel(), LIKE[key.dtype], len(slots), key.data_ptr(), key.stride(0),
-        value.data_ptr(), value.stride(0), *key_cache.shape, key_cache.data_ptr(), value_cache.data_ptr(),
-        slots.data_ptr(),
+    store(
+        LIKE[key.dtype], len(slots), key.data_ptr(), key.stride(0), value.data_ptr(), value.stride(0),
+        *key_cache.shape, key_cache.data_ptr(), value_cache.data_ptr(), slots.data_ptr(),
     )  # fmt: skip
 
 
-@jit_both
-def _store_kv_cpu(
+@jit()
+def store(
     like, num_tokens, key_at, key_step, value_at, value_step,
     num_blocks, num_heads, block_size, dim, key_cache_at, value_cache_at, slots_at,
 ):  # fmt: skip
@@ -52,7 +50,7 @@ def _store_kv_cpu(
     key_cache, value_cache = array_at(key_cache_at, shape, like), array_at(value_cache_at, shape, like)
     keys, values = array_at(key_at, num_tokens * key_step, like), array_at(value_at, num_tokens * value_step, like)
     slots = array_at(slots_at, num_tokens, np.int64(0))
-    for token in prange(num_tokens):
+    for token in range(num_tokens):
         if slots[token] < 0:
             continue
         block, offset = slots[token] // block_size, slots[token] % block_size
@@ -60,27 +58,6 @@ def _store_kv_cpu(
             at = head * dim
             key_cache[block, head, offset] = keys[token * key_step + at :][:dim]
             value_cache[block, head, offset] = values[token * value_step + at :][:dim]
-
-
-_serial, _parallel = _store_kv_cpu
-
-
-@jit()
-def store(
-    like, num_tokens, key_at, key_step, value_at, value_step, num_blocks, num_heads, block_size, dim, key_cache_at,
-    value_cache_at, slots_at,
-):  # fmt: skip
-    """Do store_kv for a compiled caller, which holds PARALLEL_SECTION."""
-    if 2 * num_tokens * num_heads * dim < PARALLEL_INSIDE_FROM:
-        _serial(
-            like, num_tokens, key_at, key_step, value_at, value_step, num_blocks, num_heads, block_size, dim,
-            key_cache_at, value_cache_at, slots_at,
-        )  # fmt: skip
-    else:
-        _parallel(
-            like, num_tokens, key_at, key_step, value_at, value_step, num_blocks, num_heads, block_size, dim,
-            key_cache_at, value_cache_at, slots_at,
-        )  # fmt: skip
 
 
 def _store_kv_torch(

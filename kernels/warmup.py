@@ -19,7 +19,7 @@ from kernels.store_kv import store_kv
 def warmup(dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
     """Compile every CPU kernel for dtype, or load it from numba's disk cache. Does nothing for another device.
 
-    Once per machine and dtype it takes about 10 seconds, from the cache below one. A cache that can't be written (a
+    Once per machine and dtype it takes about half a minute, from the cache below one. A cache that can't be written (a
     full disk) costs the time again at the next start, nothing else.
     """
     if torch.device(device).type != "cpu":

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 let_threads_give_way()  # before a test imports torch
-NO_BROWSER = pytest.StashKey[bool]()
 
 for _name, _examples in (("dev", 50), ("ci", 100), ("long", 3000)):
     settings.register_profile(
@@ -46,11 +45,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
 @pytest.fixture(scope="session")
-def chromium_path(request: pytest.FixtureRequest) -> str:
+def chromium_path() -> str:
     """Path of a real Chromium. Skips where there is none, and fails instead with CI set."""
     if path := find_chromium():
         return path
-    request.config.stash[NO_BROWSER] = True
     if os.environ.get("CI"):
         pytest.fail(f"no Chromium, and with CI set the browser tests must run: {ADVICE}")
     pytest.skip(f"no Chromium: {ADVICE}")
@@ -109,7 +107,7 @@ def page(browser: "Browser", served: "Served") -> Iterator["Page"]:
         yield opened
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.stash.get(NO_BROWSER, False):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if any(ADVICE in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
         terminalreporter.section("BROWSER TESTS DID NOT RUN", sep="!", red=True, bold=True)
         terminalreporter.write_line(f"There is no Chromium on this machine. To run them, {ADVICE}.")

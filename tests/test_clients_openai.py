@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import openai
@@ -74,7 +75,8 @@ def test_several_requests_at_once_from_the_asynchronous_client(site):
             text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
             return (await whole).choices[0].message.content, text
 
-    whole, streamed = asyncio.run(run())
+    with ThreadPoolExecutor(1) as pool:  # this thread may have the browser's loop
+        whole, streamed = pool.submit(asyncio.run, run()).result()
     assert "Paris" in whole
     assert streamed == whole
 

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numba
 import pytest
 import torch
 from numba.core import caching
@@ -27,6 +29,33 @@ def test_after_warmup_a_real_pass_compiles_nothing_more():
         store_kv(key, value, *caches, torch.arange(16, 36))
         paged_attention(query, *caches, table[:, :4], starts, seen, 0.1, torch.empty(20, 9, 64, dtype=dtype))
         assert compiled == (len(_attend_tokens.signatures), len(paged_attention_tiles.attend_tokens.signatures))
+
+
+def test_what_is_compiled_is_kept_for_one_state_of_the_files(tmp_path):
+    (tmp_path / "a.py").write_text("X = 1\n")
+    before = cpu.state_of(tmp_path)
+    assert cpu.state_of(tmp_path) == before
+    (tmp_path / "b.py").write_text("")
+    added = cpu.state_of(tmp_path)
+    (tmp_path / "a.py").write_text("X = 2\n")
+    assert len({before, added, cpu.state_of(tmp_path)}) == 3
+    kept = numba.config.CACHE_DIR
+    assert kept.endswith(cpu.state_of(Path(cpu.__file__).parent))
+    assert paged_attention_tiles.attend_tokens.stats.cache_path.startswith(kept)
+
+
+def test_a_kernel_and_its_parallel_twin_are_kept_under_names_of_their_own():
+    serial, parallel = cpu.jit_both(_doubled)
+    assert serial.__name__ != parallel.__name__
+    x = torch.arange(8.0).numpy()
+    for kernel in (serial, parallel):
+        kernel(x)
+    assert x.tolist() == [4.0 * i for i in range(8)]
+
+
+def _doubled(x):
+    for i in numba.prange(len(x)):
+        x[i] *= 2
 
 
 def test_kernels_compile_where_no_cache_folder_can_be_written(monkeypatch):
@@ -55,8 +84,6 @@ def test_kernels_load_without_triton():
 
 
 def test_a_parallel_kernel_takes_torchs_number_of_threads():
-    import numba
-
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
