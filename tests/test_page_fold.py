@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from helpers.page import settled, until
+from helpers.page import Served, settled, until
 
 from tracer.fold import KEPT_FINISHED, apply_change, fold, new_state
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, encode
@@ -32,6 +32,20 @@ FOLD_BYTES = """async ([bytes, maxNumSeqs]) => {
   for (const entry of MessagePack.decodeMulti(new Uint8Array(bytes))) fold(state, entry);
   return { ...state, requests: Object.fromEntries(state.requests), blocks: Object.fromEntries(state.blocks) };
 }"""
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A server whose log holds what these tests did alone: they read all of it."""
+    server = Served()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def served(own):
+    yield own
+    own.rest()
 
 
 def burst_held(page, served, passes):
