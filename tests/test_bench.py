@@ -235,7 +235,7 @@ def test_the_report_holds_what_was_measured() -> None:
         assert part in text
 
 
-def test_settings_are_plain_in_the_json(tmp_path) -> None:
+def test_settings_are_plain_in_the_json_and_name_no_folder_of_this_machine(tmp_path) -> None:
     args = type("Args", (), {})()
-    args.__dict__ = {"peers": {"vllm": Path("/env")}, "rows": [1], "json": tmp_path, "run": print}
-    assert results.headed(args, {})["settings"] == {"peers": {"vllm": "/env"}, "rows": [1]}
+    args.__dict__ = {"peers": {"vllm": Path("/env")}, "rows": [1], "model": Path("m"), "json": tmp_path, "run": print}
+    assert results.headed(args, {})["settings"] == {"rows": [1], "model": "m"}

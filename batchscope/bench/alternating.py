@@ -44,6 +44,7 @@ class AlternatingCoreProc(EngineCoreProc):
         self._core_step, self.core.step = self.core.step, self._step  # type: ignore[method-assign]
         self._core_utility, self.core.utility = self.core.utility, self._utility  # type: ignore[method-assign]
         self._stretches: list[tuple[bool, float]] = []
+        self._round: list[tuple[bool, float]] = []
         self._num_rounds = self._passes = 0
         self._began = 0.0
 
@@ -70,7 +71,11 @@ class AlternatingCoreProc(EngineCoreProc):
             return
         now = time.perf_counter()
         if number:
-            self._stretches.append((pattern[number - 1], now - self._began))
+            self._round.append((pattern[number - 1], now - self._began))
+        if number == len(pattern):
+            self._stretches += self._round
+        if number in (0, len(pattern)):  # a round that rows left before its end does not count
+            self._round = []
         self._began = now
         recorded = number == len(pattern) or pattern[number]
         for owner, name, recorder in self._recorders:

@@ -23,7 +23,7 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "system": platform.platform(),
+        "system": " ".join(filter(None, (platform.system(), platform.machine(), *platform.libc_ver()))),
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("batchscope", "torch", "numba")},
     }

@@ -29,11 +29,11 @@ METHOD = """\
 ## Method
 
 Every engine runs in processes and an environment of its own, on all cores, with its own defaults but for bfloat16
-weights, room for {rows} rows and, in vLLM, 2 GB of KV cache. The engines take turns: each is measured once, then each
-once more in the opposite order, {turns} times in all; one runs at a time, and the others are stopped by a signal
-meanwhile. A number is the median of the turns, with the least and the most behind it. Prompts are random token ids, the
-same for every engine and new in every turn, so that no prefix cache has them; sampling is greedy, nothing is
-detokenized, and every request gets exactly as many tokens as it asks for.
+weights, room for {rows} rows and, in vLLM, 2 GB of KV cache and the core that it would leave to its other processes.
+The engines take turns: each is measured once, then each once more in the opposite order, {turns} times in all; one runs
+at a time, and the others are stopped by a signal meanwhile. A number is the median of the turns, with the least and the
+most behind it. Prompts are random token ids, the same for every engine and new in every turn, so that no prefix cache
+has them; sampling is greedy, nothing is detokenized, and every request gets exactly as many tokens as it asks for.
 
 - **decode**: prompts of {prompt_tokens} tokens and {new_tokens} new ones each, all at once: the time of all new tokens
   less that of the first.

@@ -8,7 +8,7 @@ from typing import Any
 
 from batchscope.bench import machine
 
-NOT_SETTINGS = ("run", "measure", "command", "json", "chart", "file")
+NOT_SETTINGS = ("run", "measure", "command", "json", "chart", "file", "peers", "peer_model")  # or of this machine alone
 
 
 def headed(args: argparse.Namespace, measured: dict[str, Any]) -> dict[str, Any]:
