@@ -148,9 +148,9 @@ class DecoderLayers:
 
         The last norm of a pass is not counted.
         """
-        cycles, ns = (now - then for now, then in zip(self._clock(), self._since, strict=True))
+        counted, ns = (now - then for now, then in zip(self._clock(), self._since, strict=True))
         return [
-            (name, calls, round(spent * ns / cycles))
+            (name, calls, round(spent * ns / counted))
             for name, (calls, spent) in zip(self._stages, self._spent.tolist(), strict=True)
         ]
 
