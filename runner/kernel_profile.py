@@ -15,8 +15,8 @@ class KernelProfile:
     """From `start` to `stop`, each kernel that a module of the runner imported is wrapped in a clock.
 
     Products count by their shapes, as they are many and differ. Layers that run in one call clock their kernels
-    themselves. On a GPU each call waits for the device, so that its
-    time is the kernel's own; the pass as a whole then takes longer.
+    themselves. On a GPU each call waits for the device, so that its time is the kernel's own; the pass as a whole then
+    takes longer.
     """
 
     def __init__(self, device: torch.device) -> None:

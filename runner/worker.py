@@ -82,7 +82,7 @@ class Worker:
     def profile(self, is_start: bool) -> list[dict[str, Any]]:
         """Start to time kernels, or stop and return what KernelProfile.stop does."""
         if is_start:
-            self.kernel_profile.start(self.model.fused)
+            self.kernel_profile.start(self.model.fused.compiled if self.model.fused else None)
             return []
         return self.kernel_profile.stop()
 

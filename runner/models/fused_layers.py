@@ -5,11 +5,26 @@ from collections.abc import Sequence
 import torch
 
 from kernels.decoder_layers import DecoderLayers, Layer, Product, Shape, fits_layers
+from runner.forward_context import get_forward_context
 from runner.models.decoder_layer import DecoderLayer
 from runner.models.layers import Linear, RMSNorm
 
 
-def fuse(layers: Sequence[DecoderLayer], norm: RMSNorm, intermediate_size: int) -> DecoderLayers | None:
+class FusedLayers:
+    """Runs all layers; like an attention layer, it fetches slots and block tables from the forward context."""
+
+    def __init__(self, compiled: DecoderLayers) -> None:
+        self.compiled = compiled
+
+    def forward(self, positions: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """positions [T], embeddings [T, hidden_size] -> normed hidden states [T, hidden_size]."""
+        metadata = get_forward_context().attn_metadata
+        return self.compiled.forward(
+            hidden, positions, metadata.slot_mapping, metadata.block_table, metadata.query_start_loc, metadata.seq_lens
+        )
+
+
+def fuse(layers: Sequence[DecoderLayer], norm: RMSNorm, intermediate_size: int) -> FusedLayers | None:
     """Return the layers and the norm after them as one; None where they are to be called one by one.
 
     That is on a GPU, in another dtype than bfloat16, without AMX, and with Qwen3's norms of queries and keys.
@@ -22,7 +37,9 @@ def fuse(layers: Sequence[DecoderLayer], norm: RMSNorm, intermediate_size: int) 
         norm.size, intermediate_size, attention.num_heads, attention.num_kv_heads, attention.head_dim, norm.eps
     )
     parts = [_parts(layer) for layer in layers]
-    return DecoderLayers(parts, shape, attention.cos_sin, norm.weight) if fits_layers(parts, shape) else None
+    if not fits_layers(parts, shape):
+        return None
+    return FusedLayers(DecoderLayers(parts, shape, attention.cos_sin, norm.weight))
 
 
 def _parts(layer: DecoderLayer) -> Layer:

@@ -7,11 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from kernels.decoder_layers import DecoderLayers
 from kernels.rotary_embedding import make_cos_sin
-from runner.forward_context import get_forward_context
 from runner.models.decoder_layer import DecoderLayer
-from runner.models.fused_layers import fuse
+from runner.models.fused_layers import FusedLayers, fuse
 from runner.models.layers import Linear, RMSNorm
 from runner.models.weights import Weights
 
@@ -28,7 +26,7 @@ class LlamaForCausalLM(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(arch) for _ in range(self.num_layers))
         self.norm = RMSNorm(arch["hidden_size"], arch["rms_norm_eps"])
         self.lm_head = Linear(arch["hidden_size"], {"lm_head": self.vocab_size}, bias=False)
-        self.fused: DecoderLayers | None = None
+        self.fused: FusedLayers | None = None
 
     def load_weights(self, weights: Weights) -> None:
         """Take every tensor under its Hugging Face name. Raises ConfigError for one missing, misshapen or unknown."""
@@ -63,10 +61,7 @@ class LlamaForCausalLM(nn.Module):
             raise NotImplementedError("pipeline stages are not available yet: use pipeline_parallel_size 1")
         hidden = functional.embedding(input_ids, self.embed_tokens)
         if self.fused is not None:
-            context = get_forward_context().attn_metadata
-            return self.fused.forward(
-                hidden, positions, context.slot_mapping, context.block_table, context.query_start_loc, context.seq_lens
-            )
+            return self.fused.forward(positions, hidden)
         residual: torch.Tensor | None = None
         for layer in self.layers:
             hidden, residual = layer(positions, hidden, residual)
