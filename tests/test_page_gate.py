@@ -68,8 +68,10 @@ def test_one_steps_from_stop_to_stop_and_sees_the_logits_parked(page, served):
 
 
 def test_a_breakpoint_takes_the_page_to_the_phase_that_met_it_and_going_on_takes_it_back(page, served):
+    served.post("/api/control", action="pause")  # or the first could end before the others are there
     add_breakpoint(page, "row_moved")
     start(served, 4, 40, 40)
+    served.post("/api/control", action="resume")
     hit = within(lambda: gate(served)["hit"])
     assert (hit["on"], hit["phase"]) == ("row_moved", "condense")
     until(page, f"JSON.stringify({WHERE}) === JSON.stringify([{hit['pass_id']}, 'condense', true])")
