@@ -39,7 +39,8 @@ def run_engine_core(config: EngineConfig, folder: str) -> None:
             output.send_multipart([FromCore.REFUSED, str(error).encode()])
         except BaseException as error:
             traceback.print_exc()
-            output.send_multipart([FromCore.DEAD, f"{type(error).__name__}: {error}".encode()])
+            traced = core.traced if core else []
+            output.send_multipart([FromCore.DEAD, f"{type(error).__name__}: {error}".encode(), *traced])
         finally:
             if core is not None:
                 core.close()  # its thread must be out of its socket before the context goes
@@ -51,7 +52,8 @@ class EngineCoreProc:
     def __init__(self, config: EngineConfig, context: zmq.Context, output: zmq.Socket, folder: str) -> None:
         self._output = output
         self._inputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.core = EngineCore(config, lambda entry: self._send(FromCore.TRACE, entry))
+        self.traced: list[bytes] = []  # log entries that go with the next message
+        self.core = EngineCore(config, self.traced.append)
         self.core.when_ready_again(lambda: self._inputs.put(WAKE))
         self.core.gate.hold = self._take_inputs_in_pass
         self._put_off: deque[Any] = deque()  # inputs that came while a pass was held and are for after it
@@ -68,6 +70,7 @@ class EngineCoreProc:
             outputs, _ = self.core.run_pass()
             for client_outputs in outputs.values():
                 self._send(FromCore.OUTPUTS, msgspec.msgpack.encode(client_outputs))
+            self._send_trace()
         self.core.shutdown()
 
     def close(self) -> None:
@@ -78,6 +81,7 @@ class EngineCoreProc:
     def _take_inputs(self) -> bool:
         """Handle all inputs there are, waiting for some while there is nothing to do. False: shut down."""
         while not self.core.ready or not self._inputs.empty() or self._put_off:
+            self._send_trace()
             try:
                 message = self._put_off.popleft() if self._put_off else self._inputs.get(timeout=self.core.patience)
             except queue.Empty:
@@ -87,6 +91,7 @@ class EngineCoreProc:
             if message is None:
                 return False
             self._handle(message)
+        self._send_trace()  # of what came: the pass may be long
         return True
 
     def _take_inputs_in_pass(self) -> None:
@@ -96,6 +101,7 @@ class EngineCoreProc:
         pass is let come to its end.
         """
         while self.core.gate.inside:
+            self._send_trace()
             message = self._inputs.get()
             match message:
                 case Exception():
@@ -142,7 +148,13 @@ class EngineCoreProc:
             return UtilityResult(call.call_id, error=str(error))
 
     def _send(self, kind: FromCore, payload: bytes) -> None:
-        self._output.send_multipart([kind, payload])
+        """Send a message and, before it in time, the log entries so far: each message wakes the parent up."""
+        self._output.send_multipart([kind, payload, *self.traced])
+        self.traced.clear()
+
+    def _send_trace(self) -> None:
+        if self.traced:
+            self._send(FromCore.TRACE, self.traced.pop(0))
 
     def _read_inputs(self, socket: zmq.Socket) -> None:
         """Aborts go into the core's own queue too, where a pass that is running finds them."""

@@ -69,6 +69,9 @@ class ProcessClient(EngineCoreClient):
         )
         with _ignored_interrupts():
             self._process.start()
+        self._poller = zmq.Poller()
+        self._poller.register(self._output, zmq.POLLIN)
+        self._poller.register(self._process.sentinel, zmq.POLLIN)
         try:
             self._wait_until_ready()
         except BaseException:
@@ -151,10 +154,7 @@ class ProcessClient(EngineCoreClient):
 
     def _receive(self, timeout_s: float | None) -> list[bytes] | None:
         """Return the next message, or None when the child has died or nothing came in time."""
-        poller = zmq.Poller()
-        poller.register(self._output, zmq.POLLIN)
-        poller.register(self._process.sentinel, zmq.POLLIN)
-        ready = dict(poller.poll(None if timeout_s is None else int(timeout_s * 1000)))
+        ready = dict(self._poller.poll(None if timeout_s is None else int(timeout_s * 1000)))
         if self._output in ready or (ready and self._output.poll(LAST_WORDS_MS)):
             return self._output.recv_multipart()
         return None
@@ -187,10 +187,10 @@ class ProcessClient(EngineCoreClient):
             why = f"what the engine sent could not be taken: {type(error).__name__}: {error}"
         self._die(why)
 
-    def _take(self, kind: bytes, payload: bytes) -> None:
-        if kind == FromCore.TRACE:
-            self._on_trace(payload)
-        elif kind == FromCore.OUTPUTS:
+    def _take(self, kind: bytes, payload: bytes, *traced: bytes) -> None:
+        for entry in (payload, *traced) if kind == FromCore.TRACE else traced:
+            self._on_trace(entry)
+        if kind == FromCore.OUTPUTS:
             self._outputs.put(msgspec.msgpack.decode(payload, type=EngineCoreOutputs))
         elif kind == FromCore.RESULT:
             result = msgspec.msgpack.decode(payload, type=UtilityResult)

@@ -1,4 +1,7 @@
-"""What goes over the two sockets between a client and the engine core's process: [kind, payload]."""
+"""What goes over the two sockets between a client and the engine core's process: [kind, payload].
+
+The core adds the log entries that came before the message: [kind, payload, entry, ...].
+"""
 
 from enum import Enum
 

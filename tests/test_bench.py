@@ -157,10 +157,18 @@ def test_the_cost_of_tracing_is_the_mean_over_pairs_with_an_interval() -> None:
     assert 0.01 < low < mean < high < 0.04
 
 
+def test_what_grows_over_a_round_costs_nothing() -> None:
+    stretches = [(recorded, 1.0 + 0.1 * at) for at, recorded in enumerate((False, True, True, False))]
+    stretches += [(recorded, 1.0 + 0.1 * at) for at, recorded in enumerate((True, False, False, True))]
+    pairs = trace_cost._pairs(stretches)
+    assert len(pairs) == 2
+    assert trace_cost.cost(pairs) == pytest.approx((0, 0, 0))
+
+
 def test_one_engine_process_records_every_other_stretch_and_is_compared_with_itself() -> None:
     told: list[str] = []
     measured = trace_cost.measure(4, 1, told.append, modes=["recording"], model="tiny")["recording"]
-    assert len(measured["pairs"]) == 2
+    assert len(measured["pairs"]) == 1
     assert all(0 < seconds < 30 for pair in measured["pairs"] for seconds in pair)
     assert measured["low"] <= measured["mean"] <= measured["high"]
     assert told[0].split()[0] == "recording"

@@ -1,6 +1,9 @@
 """The file of a recorded run gives back exactly the log, its states and its answers, and stays small."""
 
+import copy
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -10,6 +13,7 @@ from batchscope import LLM, SamplingParams
 from batchscope.recorded import check
 from tracer.explain import explain
 from tracer.fold import fold, new_state
+from tracer.lifetimes import Lifetimes
 from tracer.log import Gone, Log
 from tracer.planes import join, pack_planes, take
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, encode
@@ -99,6 +103,29 @@ def test_why_is_answered_as_by_the_log_also_without_an_index(reader, log, tmp_pa
                 assert explain(each, req_id, pass_id) == explain(log, req_id, pass_id)
 
 
+def test_blocks_are_read_while_another_thread_reads_the_lifetimes(tmp_path, monkeypatch):
+    """Without an index that takes a while: the page's next block must not wait for somebody's why."""
+    cut = write(tmp_path / "cut.bscope")
+    cut.write_bytes(cut.read_bytes()[:-1])
+    reader = TraceReader(cut)
+    reading, go_on = threading.Event(), threading.Event()
+
+    def observe(self, entry):
+        reading.set()
+        assert go_on.wait(30)
+
+    monkeypatch.setattr(Lifetimes, "observe", observe)
+    asking = threading.Thread(target=reader.newest)
+    asking.start()
+    try:
+        assert reading.wait(30)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(reader.section, 1).result(timeout=10)
+    finally:
+        go_on.set()
+        asking.join()
+
+
 def test_a_block_ends_early_where_its_entries_are_long(tmp_path):
     facts = {"positions": list(range(BLOCK_BYTES // 8))}
     entries = [encode(PassRecord(i, "pass", i, 0.0, 0, [PhaseRecord("schedule", 0, 1, facts)])) for i in range(9)]
@@ -136,7 +163,9 @@ def test_numbers_are_taken_out_and_put_back():
         [[0, [3]], {"a": 0}],
     ]
     numbers = []
-    joined = join(pack_planes(take(values, numbers), numbers))
+    taken = copy.deepcopy(values)
+    take(taken, numbers)
+    joined = join(pack_planes(taken, numbers))
     assert joined == values
     assert list(map(type, joined)) == list(map(type, values))
 

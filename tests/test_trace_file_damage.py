@@ -169,8 +169,9 @@ def raw_deflate(data):
 
 
 def block(content, span=Span(0, 1, 0, 0)):  # noqa: B008 (a tuple)
-    numbers = []
-    return pack(BLCK, pack_planes(take(content, numbers), numbers), SPAN.pack(*span))
+    numbers, taken = [], msgspec.msgpack.decode(msgspec.msgpack.encode(content))
+    take(taken, numbers)
+    return pack(BLCK, pack_planes(taken, numbers), SPAN.pack(*span))
 
 
 def packed(skeleton, planes=b""):

@@ -101,6 +101,7 @@ class History:
 def _section(span: Span, edges: Edges, entries: list[bytes]) -> bytes:
     """The entries stand in it as their bytes, so that nothing has to be decoded for it."""
     numbers: list[int] = []
-    keyframe = take(edges.keyframe, numbers)
-    content = {"keyframe": keyframe, "entries": entries, "ended": take(edges.ended, numbers)}
+    take(edges.keyframe, numbers)
+    take(edges.ended, numbers)
+    content = {"keyframe": edges.keyframe, "entries": entries, "ended": edges.ended}
     return pack(BLCK, pack_planes(content, numbers), SPAN.pack(*span), FAST)

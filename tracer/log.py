@@ -12,7 +12,7 @@ import msgspec
 
 from tracer.history import Cuts, Edges, History
 from tracer.lifetimes import Lifetimes
-from tracer.schema import decode
+from tracer.schema import decode_changes
 from tracer.spill import Gone, Spill
 from tracer.trace_format import Span
 
@@ -127,7 +127,7 @@ class Log:
     def _catch_up(self) -> None:
         for seq in range(self._state["seq"] + 1, self._next):
             data = self._read(seq)
-            entry = decode(data)
+            entry = decode_changes(data)
             self._cuts.fold(entry, len(data))
             self._lifetimes.observe(entry)
 

@@ -16,6 +16,7 @@ from tracer.trace_format import BLCK, MAX_CONTAINERS, MAX_INFLATED, MAX_SKELETON
 
 CHUNK = 1 << 14  # numbers made at a time
 LOW, HIGH = -(1 << 31), (1 << 31) - 1
+PLAIN = {str, float, bool, bytes, type(None)}  # have no whole numbers in them
 
 
 class _Packed(msgspec.Struct, array_like=True):
@@ -23,25 +24,59 @@ class _Packed(msgspec.Struct, array_like=True):
     planes: Annotated[bytes, msgspec.Meta(max_length=MAX_INFLATED[BLCK])]
 
 
-def take(value: Any, numbers: list[int]) -> Any:
-    """Return a value of lists, maps and scalars with 0 for its numbers, which are put at the end of `numbers`.
+def take(value: dict[str, Any] | list[Any], numbers: list[int]) -> None:
+    """Put 0 in the place of the numbers of a value of lists, maps and scalars; they are put at the end of `numbers`.
 
-    Raises TypeError where a key of a map is no text.
+    Raises TypeError where a key of a map is no text or something is neither of these; part of the value has been
+    changed then.
     """
-    kind = type(value)
-    if kind is dict:
-        if set(map(type, value)) - {str}:
+    if type(value) is dict:
+        _take_map(value, numbers)
+    else:
+        _take_list(value, numbers)
+
+
+def _take_map(value: dict[str, Any], numbers: list[int]) -> None:
+    for key, item in value.items():
+        kind = type(item)
+        if kind is int:
+            if LOW <= item <= HIGH:
+                numbers.append(item)
+                value[key] = 0
+        elif kind is list:
+            _take_list(item, numbers)
+        elif kind is dict:
+            _take_map(item, numbers)
+        elif kind not in PLAIN:
+            raise TypeError(f"a {kind.__name__} is no value of a trace")
+        if type(key) is not str:
             raise TypeError("a map's keys must be text")
-        return {key: item if type(item) is str else take(item, numbers) for key, item in value.items()}
-    if kind is list or kind is tuple:
-        if value and set(map(type, value)) == {int} and min(value) >= LOW and max(value) <= HIGH:
-            numbers.extend(value)
-            return [0] * len(value)
-        return [item if type(item) is str else take(item, numbers) for item in value]
-    if kind is int and LOW <= value <= HIGH:
-        numbers.append(value)
-        return 0
-    return value
+
+
+def _take_list(value: list[Any], numbers: list[int]) -> None:
+    if len(value) > 1 and type(value[0]) is int and _take_all(value, numbers):
+        return
+    for at, item in enumerate(value):
+        kind = type(item)
+        if kind is int:
+            if LOW <= item <= HIGH:
+                numbers.append(item)
+                value[at] = 0
+        elif kind is list:
+            _take_list(item, numbers)
+        elif kind is dict:
+            _take_map(item, numbers)
+        elif kind not in PLAIN:
+            raise TypeError(f"a {kind.__name__} is no value of a trace")
+
+
+def _take_all(value: list[Any], numbers: list[int]) -> bool:
+    """Take them at once if they are but numbers."""
+    if len(set(map(type, value))) > 1 or min(value) < LOW or max(value) > HIGH:
+        return False
+    numbers += value
+    value[:] = [0] * len(value)
+    return True
 
 
 def pack_planes(value: Any, numbers: list[int]) -> bytes:

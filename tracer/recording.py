@@ -9,7 +9,7 @@ from tracer.trace_format import TraceError
 from tracer.trace_writer import TraceWriter
 
 STEP = 64  # entries taken from the log at a time
-IDLE_S = 1.0  # after so long without an entry, what waits is written
+EVERY_S = 1.0  # so often: waking up for each pass would cost the engine more; after so long without one, all is written
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +44,10 @@ class Recording(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._ending.is_set():
-                if self._log.wait(self._seq, IDLE_S):
-                    self._take()
-                else:
+            while not self._ending.wait(EVERY_S):
+                if not self._take():
                     self.writer.flush()
-            while self._seq < self._log.last_seq:
-                self._take()
+            self._take()
             self.writer.close()
         except (OSError, TraceError, Gone, ValueError, TypeError) as error:
             self._give_up(error)
@@ -60,10 +57,14 @@ class Recording(threading.Thread):
         self._ending.set()
         self.join()
 
-    def _take(self) -> None:
-        for data in self._log.entries(self._seq + 1, self._seq + STEP):
-            self.writer.append(data)
-            self._seq += 1
+    def _take(self) -> int:
+        """Take what the log has, and return how many entries it was."""
+        before = self._seq
+        while entries := self._log.entries(self._seq + 1, self._seq + STEP):
+            for data in entries:
+                self.writer.append(data)
+                self._seq += 1
+        return self._seq - before
 
     def _give_up(self, error: Exception) -> None:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

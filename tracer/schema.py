@@ -84,6 +84,14 @@ class EventRecord(msgspec.Struct):
 Entry = PassRecord | EventRecord
 
 
+class _PhaseChanges(PhaseRecord):
+    facts: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
+
+
+class _PassChanges(PassRecord):
+    phases: list[_PhaseChanges]  # type: ignore[assignment]
+
+
 def encode(entry: Entry) -> bytes:
     """Return the entry as one msgpack map."""
     return msgspec.msgpack.encode(entry)
@@ -91,9 +99,19 @@ def encode(entry: Entry) -> bytes:
 
 def decode(data: bytes) -> Entry:
     """Return the entry that `encode` made. Raises msgspec.ValidationError on anything else."""
-    kind = msgspec.msgpack.decode(data, type=_Head).kind
-    return msgspec.msgpack.decode(data, type=PassRecord if kind == "pass" else EventRecord)
+    return (_PASS if _HEAD.decode(data).kind == "pass" else _EVENT).decode(data)
+
+
+def decode_changes(data: bytes) -> Entry:
+    """Return an entry for what folds it: as `decode` in half the time, but the facts of a pass are left as they are."""
+    return (_CHANGES if _HEAD.decode(data).kind == "pass" else _EVENT).decode(data)
 
 
 class _Head(msgspec.Struct):
     kind: str
+
+
+_HEAD = msgspec.msgpack.Decoder(_Head)
+_EVENT = msgspec.msgpack.Decoder(EventRecord)
+_PASS = msgspec.msgpack.Decoder(PassRecord)
+_CHANGES = msgspec.msgpack.Decoder(_PassChanges)

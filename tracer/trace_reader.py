@@ -62,6 +62,7 @@ class TraceReader:
         self._ended: OrderedDict[int, Requests] = OrderedDict()
         self._lock = threading.RLock()
         self._lifetimes = found.lifetimes
+        self._reading_lifetimes = threading.Lock()  # takes long where the file has no index: nobody else waits for it
         self._final: dict[str, Any] | None = None
 
     @property
@@ -116,12 +117,13 @@ class TraceReader:
 
     def newest(self) -> tuple[int, dict[str, Any], Lifetimes]:
         """Return the last pass's number, the gate's state then, and all requests' lifetimes. Raises TraceError."""
-        with self._lock:
+        with self._reading_lifetimes:
             if self._lifetimes is None:
-                self._lifetimes = Lifetimes()
+                lifetimes = Lifetimes()
                 for entry in self:
-                    self._lifetimes.observe(entry)
-            return self.num_passes - 1, self.state()["gate"], self._lifetimes
+                    lifetimes.observe(entry)
+                self._lifetimes = lifetimes
+        return self.num_passes - 1, self.state()["gate"], self._lifetimes
 
     def wait(self, seq: int, timeout: float | None = None) -> bool:
         """Return whether an entry after `seq` exists: none will come."""

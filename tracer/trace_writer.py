@@ -9,7 +9,7 @@ import msgspec
 from tracer.block_cutter import BlockCutter
 from tracer.lifetimes import Lifetimes
 from tracer.planes import pack_planes, take
-from tracer.schema import decode
+from tracer.schema import decode_changes
 from tracer.trace_format import (
     BLCK,
     FORMAT_VERSION,
@@ -68,9 +68,9 @@ class TraceWriter:
 
     def append(self, data: bytes) -> None:
         """Take the next entry; write the block once it is full. Raises OSError, TraceError."""
-        entry = decode(data)
+        entry = decode_changes(data)
         if not self._entries:
-            self._keyframe = _packed(take(self._cutter.begin(entry.seq), self._numbers))
+            self._keyframe = self._taken(msgspec.msgpack.encode(self._cutter.begin(entry.seq)))
         self._cutter.fold(entry, len(data))
         self._lifetimes.observe(entry)
         self._entries.append(self._taken(data))
@@ -81,7 +81,7 @@ class TraceWriter:
         """Write the entries that wait as a block. Raises OSError, TraceError."""
         if not self._entries:
             return
-        span, ended = self._cutter.span, take(self._cutter.ended(), self._numbers)
+        span, ended = self._cutter.span, self._taken(msgspec.msgpack.encode(self._cutter.ended()))
         content = {"keyframe": self._keyframe, "entries": self._entries, "ended": ended}
         section = pack(BLCK, pack_planes(content, self._numbers), SPAN.pack(*span))
         offset = self.size
@@ -119,16 +119,15 @@ class TraceWriter:
         self.size += len(data)
 
     def _taken(self, data: bytes) -> Any:
-        """Return an entry without its numbers, or as its bytes where other bytes would come of it."""
+        """Return a value without its numbers, or as its bytes where other bytes would come of it.
+
+        As msgpack again until its block is written: as lists and maps it would keep the collector busy.
+        """
         plain, count = msgspec.msgpack.decode(data), len(self._numbers)
         try:
             if msgspec.msgpack.encode(plain) == data:
-                return _packed(take(plain, self._numbers))
+                take(plain, self._numbers)
+                return msgspec.Raw(msgspec.msgpack.encode(plain))
         except TypeError:
             del self._numbers[count:]
         return data
-
-
-def _packed(value: Any) -> msgspec.Raw:
-    """Keep a value as msgpack until its block is written: as lists and maps it would keep the collector busy."""
-    return msgspec.Raw(msgspec.msgpack.encode(value))

@@ -17,7 +17,8 @@ from engine.process_client import ProcessClient
 STRETCH = 48  # passes
 SETTLING = 4  # passes of a round before its first stretch
 PATTERNS = (False, True, True, False), (True, False, False, True)  # so that what grows over a round cancels out
-ROUND_PASSES = SETTLING + STRETCH * len(PATTERNS[0]) + 1
+ROUND_STRETCHES = len(PATTERNS[0])
+ROUND_PASSES = SETTLING + STRETCH * ROUND_STRETCHES + 1
 
 
 class AlternatingClient(ProcessClient):

@@ -46,8 +46,8 @@ has them; sampling is greedy, nothing is detokenized, and every request gets exa
 The floor takes memory bandwidth as what a dot product over 1 GiB reads a second, and arithmetic as what a bfloat16
 product of two 2048 by 2048 matrices does, each the best of five. A pass is profiled in an engine as `batchscope serve`
 runs it; each call of a kernel is timed, which makes that pass about 1% longer. Recording is switched on and off every
-{stretch} passes in one engine process; its cost is the mean over pairs of neighbouring stretches, with a 95% interval
-from a bootstrap over the pairs."""
+{stretch} passes in one engine process; its cost is the mean over rounds of four such stretches (off, on, on, off, or
+the other way round, so that what grows steadily cancels out), with a 95% interval from a bootstrap over the rounds."""
 
 
 def write(measured: dict[str, Any], chart: str, profile_chart: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchscope.bench.alternating import ROUND_PASSES, AlternatingClient
+from batchscope.bench.alternating import ROUND_PASSES, ROUND_STRETCHES, AlternatingClient
 from batchscope.bench.live import live_engine
 from batchscope.recording import begin_recording
 from engine.async_llm import AsyncLLM
@@ -60,13 +60,12 @@ def cost(pairs: Sequence[tuple[float, float]]) -> Cost:
 
 
 def _pairs(stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
-    """Pair each stretch with its neighbour; one of the two was recorded."""
-    pairs = []
-    for first, second in zip(stretches[::2], stretches[1::2], strict=True):
-        plain, recorded = sorted((first, second))
-        assert (plain[0], recorded[0]) == (False, True), "the stretches of a pair do not alternate"
-        pairs.append((plain[1], recorded[1]))
-    return pairs
+    """The seconds of each round, not recorded and recorded: so that what grows steadily over it cancels out."""
+    assert len(stretches) % ROUND_STRETCHES == 0, "a round is not whole"
+    rounds = np.array(stretches).reshape(-1, ROUND_STRETCHES, 2)
+    recorded = rounds[:, :, 0] == 1
+    assert (recorded.sum(axis=1) * 2 == ROUND_STRETCHES).all(), "the stretches of a round do not alternate"
+    return [(seconds[~on].sum(), seconds[on].sum()) for seconds, on in zip(rounds[:, :, 1], recorded, strict=True)]
 
 
 def _stretches(mode: str, rows: int, rounds: int, **settings: Any) -> list[Stretch]:
