@@ -30,7 +30,7 @@ def take(value: dict[str, Any] | list[Any], numbers: list[int]) -> None:
     Raises TypeError where a key of a map is no text or something is neither of these; part of the value has been
     changed then.
     """
-    if type(value) is dict:
+    if isinstance(value, dict):
         _take_map(value, numbers)
     else:
         _take_list(value, numbers)
