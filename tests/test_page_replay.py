@@ -177,11 +177,46 @@ def test_a_damaged_block_is_told_and_the_others_are_shown(page, request):
         return  # a damaged trace is not exported
     last = page.evaluate("__model.shown.passId")
     page.route("**/api/trace/blocks/0", lambda route: route.fulfill(status=200, body=b"no block at all, " * 9))
+    page.reload()  # or the charts could have read the block already
+    until(page, "window.__model?.shown.passId !== undefined")
     page.keyboard.press("Home")
     until(page, "document.querySelector('#notice').textContent.startsWith('Pass 0 cannot be shown')")
     assert page.evaluate("__model.shown.passId") == last
     page.keyboard.press("ArrowLeft")
     until(page, f"__model.shown.passId === {last - 1}")
+
+
+# The card of request a, then of b, and a card of b alone: what they say, in sight or not.
+CARDS = """async (visible) => {
+  const { getVocab } = await import("api");
+  const { RequestCard } = await import("request_card");
+  const { Vocab } = await import("vocab");
+  const vocab = new Vocab(await getVocab());
+  const a = { prompt_token_ids: [5, 6, 7], num_prompt_tokens: 3, output_token_ids: [8, 9], max_tokens: 4 };
+  const b = { prompt_token_ids: [10], num_prompt_tokens: 1, output_token_ids: [11, 12, 13], finish_reason: "stop" };
+  const [used, fresh] = [new RequestCard(vocab), new RequestCard(vocab)];
+  used.visible = visible;
+  used.name("a", a);
+  used.update(a, 2, "no_rows");
+  used.light(true, true, "row 2");
+  used.error.hidden = false;
+  used.id.click();
+  for (const card of [used, fresh]) {
+    card.name("b", b);
+    card.update(b, null, "");
+    card.light(false, false, "");
+  }
+  return [used, fresh].map(({ node }) => [node.textContent, node.className, node.title, node.dataset.request,
+    Array.from(node.querySelectorAll("*"), (part) => [part.className, part.hidden, part.title, part.ariaLabel,
+      part.ariaExpanded, part.dataset.tint, part.dataset.pattern])]);
+}"""
+
+
+@pytest.mark.parametrize("visible", [True, False])
+def test_a_card_that_is_used_again_says_nothing_of_the_request_before(page, visible):
+    used, fresh = page.evaluate(CARDS, visible)
+    assert used == fresh
+    assert used[0].startswith("b1+3/∞stop")
 
 
 def run_passes():

@@ -2,6 +2,7 @@
 import { hatch } from "cells";
 import { fitCanvas } from "dom";
 
+const PLAIN = /^[ -~]*$/; // letters of one width
 const LABELS = ["query_start_loc", "row", "token", "position", "slot", "logits"];
 
 export const columnWidth = (theme) => Math.round(theme.px * 4);
@@ -40,14 +41,19 @@ function xOf(pen, token) {
 
 function write(pen, text, x, line, { colour = "ink", align = "left", bold = false, width = pen.column - 4 } = {}) {
   const { context, theme } = pen;
-  context.font = `${bold ? "bold " : ""}${theme.px * 0.92}px ${theme.font}`;
+  if (pen.bold !== bold) {
+    pen.bold = bold;
+    context.font = `${bold ? "bold " : ""}${theme.px * 0.92}px ${theme.font}`; // takes as long as a word to draw
+    pen.letter ??= context.measureText("0").width;
+  }
   context.fillStyle = theme.colours[colour];
   context.textAlign = align;
-  context.fillText(clip(context, String(text), width), x, (line + 0.5) * pen.line + 1);
+  context.fillText(clip(pen, String(text), width), x, (line + 0.5) * pen.line + 1);
 }
 
 /** The text, cut with an ellipsis to fit. The face is monospaced, but a token may hold any script. */
-function clip(context, text, width) {
+function clip({ context, letter }, text, width) {
+  if (text.length * letter <= width && PLAIN.test(text)) return text;
   if (context.measureText(text).width <= width) return text;
   const letters = Array.from(text);
   while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > width) letters.pop();

@@ -6,7 +6,7 @@ import { endedBlocks, readBlock, stateOf } from "trace_block";
 const KEPT_BLOCKS = 12; // decoded
 const KEPT_ENDED = 128; // blocks of which the finished requests are kept
 const NEAR = 12; // so many passes before the border of a block the next one is fetched
-const EXPECT_MS = 60; // a number that is being typed counts once nothing was typed for so long
+const EXPECT_MS = 60; // where the pointer moves along the line, it counts once it has rested for so long
 const REST_MS = 150; // the neighbours of a block are fetched once nobody has moved for so long
 const FILL_AFTER_MS = 700; // and then what is not known of requests that had ended, block by block
 const FILL_EVERY_MS = 40;
@@ -88,10 +88,11 @@ export class History {
     return segments;
   }
 
-  /** Have at hand a pass that one is about to ask for. */
-  expect(passId) {
+  /** Have at hand a pass that one is about to ask for: `soon`, or once no other one was expected for a moment. */
+  expect(passId, soon) {
     clearTimeout(this.expecting);
-    this.expecting = setTimeout(() => this.#fetchAround(passId), EXPECT_MS);
+    if (soon) this.#fetchAround(passId);
+    else this.expecting = setTimeout(() => this.#fetchAround(passId), EXPECT_MS);
   }
 
   /** Have at hand what may be shown after this pass, and what it does not know of its requests. */

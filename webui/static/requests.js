@@ -1,149 +1,124 @@
-// One card a request: its prompt, its text as it streams, why it waits, and a way to cancel it.
-import { cancelRequest } from "api";
-import { $, el, setAttr, setText } from "dom";
+// The list of requests: a card each.
+import { $, setAttr, setText } from "dom";
 import { hover } from "hover";
 import { links } from "links";
+import { RequestCard } from "request_card";
 import { historyWords, rowHistory } from "row_history";
 import { factsOf } from "row_states";
 import { selection } from "selection";
-import { lookOf } from "tints";
-
-const STATUS = {
-  WAITING: "waiting",
-  WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: "grammar",
-  RUNNING: "running",
-  PREEMPTED: "preempted",
-};
 
 const FIRST = 8; // of the newest one need not ask whether they can be seen
 const NEAR = 2000; // px above and below what can be seen; cards further away are brought up to date when they come near
+const LATER_MS = 30; // and those that are near, but cannot be seen, so long after the others
 
 /** The list of requests, newest first, as they were at the shown moment. */
 export class Requests {
   constructor(store, vocab, why) {
     Object.assign(this, { store, vocab, why });
-    this.cards = new Map();
+    this.cards = new Map(); // by request id
     links.onChange(() => this.#light());
     links.onBring(({ reqIds }) => this.cards.get(reqIds[0])?.node.scrollIntoView({ block: "nearest" }));
-    $("requests").addEventListener("keydown", (event) => this.#key(event));
-    this.sight = new IntersectionObserver((seen) => this.#sight(seen), {
-      root: $("requests"),
-      rootMargin: `${NEAR}px`,
-    });
+    this.sights = [0, NEAR].map((margin) => this.#sight(margin));
+    this.#listen();
+  }
+
+  #listen() {
+    const list = $("requests");
+    const point = (event) => hover.set({ reqId: this.#cardAt(event)?.reqId ?? null });
+    for (const name of ["pointerover", "focusin"]) list.addEventListener(name, point);
+    for (const name of ["pointerleave", "focusout"]) list.addEventListener(name, () => hover.set());
+    list.addEventListener("click", (event) => this.#choose(event));
+    list.addEventListener("keydown", (event) => this.#key(event));
   }
 
   render() {
     const requests = this.store.requests();
-    for (const [reqId, card] of this.cards) {
-      if (requests.get(reqId)?.arrival_pass !== card.request.arrival_pass) this.#drop(reqId);
-    }
-    const why = (this.reasons = factsOf(this.store.record(), "schedule").why ?? {});
+    const spare = this.#forget(requests);
+    this.reasons = factsOf(this.store.record(), "schedule").why ?? {};
     const count = { running: 0, waiting: 0 };
     let [older, left] = [null, requests.size];
     for (const [reqId, request] of requests) {
       left -= 1;
-      const card = this.cards.get(reqId) ?? this.#add(reqId, request, left < FIRST);
+      const card = this.cards.get(reqId) ?? this.#add(reqId, request, spare.shift());
       const placed = card.node.isConnected && card.node.nextElementSibling === older;
       if (!placed) $("requests").insertBefore(card.node, older);
       older = card.node;
       setAttr(card.node, "data-ended", request.finish_reason ? "" : null);
-      if (card.near) this.#update(card, request, why[reqId]);
+      if (card.visible || left < FIRST) this.#update(card, request);
       if (request.status === "RUNNING") count.running += 1;
       else if (!request.finish_reason) count.waiting += 1;
     }
+    for (const { node } of spare) {
+      for (const sight of this.sights) sight.unobserve(node);
+      node.remove();
+    }
+    this.later ??= setTimeout(() => this.#updateNear(), LATER_MS);
     setText($("requests-count"), `${count.running} running, ${count.waiting} waiting`);
     this.#light();
   }
 
-  #sight(seen) {
-    for (const { target, isIntersecting } of seen) {
-      const reqId = target.dataset.request;
-      const [card, request] = [this.cards.get(reqId), this.store.requests().get(reqId)];
-      if (!card || !request) continue;
-      card.near = isIntersecting;
-      if (card.near) this.#update(card, request, this.reasons[reqId]);
+  /** Take out the cards of requests that are not there any more. Returns them, oldest first, to be used again. */
+  #forget(requests) {
+    const spare = [];
+    for (const [reqId, card] of this.cards) {
+      if (requests.get(reqId)?.arrival_pass === card.request.arrival_pass) continue;
+      this.cards.delete(reqId);
+      spare.push(card);
+      if (selection.reqId === reqId && !this.store.state.requests.has(reqId)) selection.choose(null);
     }
-    this.#light();
+    return spare;
   }
 
-  /** A card is empty until one comes near it: of most requests in a long list nobody looks at more than the newest. */
-  #add(reqId, request, near) {
-    const card = { node: el("li", { class: "card", "data-request": reqId }), request, seen: 0, near };
-    card.node.addEventListener("click", (event) => this.#choose(event, card, reqId));
-    for (const name of ["pointerenter", "focusin"]) card.node.addEventListener(name, () => hover.set({ reqId }));
-    for (const name of ["pointerleave", "focusout"]) card.node.addEventListener(name, () => hover.set());
+  #add(reqId, request, card) {
+    if (!card) {
+      card = new RequestCard(this.vocab);
+      for (const sight of this.sights) sight.observe(card.node);
+    }
+    card.name(reqId, request);
     this.cards.set(reqId, card);
-    this.sight.observe(card.node);
     return card;
   }
 
-  #fill(card) {
-    const { request, node } = card;
-    const reqId = node.dataset.request;
-    const part = (name, tag = "div") => el(tag, { class: name });
-    const button = (name, title, text) => el("button", { type: "button", tabindex: -1, class: name, title }, text);
-    const id = button("id", `${reqId}: show all of its text`, reqId);
-    const cancel = button("cancel", `cancel ${reqId}`, "✕");
-    setAttr(id, "aria-expanded", false);
-    setAttr(cancel, "aria-label", `cancel ${reqId}`);
-    Object.assign(card, { id, cancel, filled: true });
-    for (const name of ["prompt", "rows", "output", "why", "error"]) card[name] = part(name);
-    for (const name of ["status", "counts"]) card[name] = part(name, "span");
-    card.text = document.createTextNode("");
-    card.output.append(el("div", { class: "text" }, card.text)); // its last lines show, without a look at its height
-    card.error.hidden = card.rows.hidden = true;
-    const { tint, pattern } = lookOf(reqId);
-    const look = el("span", { class: "look", "data-tint": tint, "data-pattern": pattern });
-    const head = el("div", { class: "head" }, look, id, card.counts, card.status, cancel);
-    node.append(head, card.rows, card.prompt, card.output, card.why, card.error);
-    setText(card.prompt, this.vocab.text(request.prompt_token_ids ?? []));
-    id.addEventListener("click", () => setAttr(id, "aria-expanded", node.classList.toggle("open")));
-    cancel.addEventListener("click", () => this.#cancel(reqId, card));
+  /** Notices cards that come nearer to what can be seen than so many px, or go away. */
+  #sight(margin) {
+    const came = (seen) => {
+      for (const { target, isIntersecting } of seen) {
+        const card = this.cards.get(target.dataset.request);
+        if (card) card[margin ? "near" : "visible"] = isIntersecting;
+        if (isIntersecting) this.#updateNow(card);
+      }
+      this.#light();
+    };
+    return new IntersectionObserver(came, { root: $("requests"), rootMargin: `${margin}px` });
   }
 
-  #update(card, request, why) {
-    if (!card.filled) this.#fill(card);
-    this.#stream(card, request.output_token_ids);
-    const ended = request.finish_reason;
-    const row = ended ? null : links.rowOf(card.node.dataset.request);
-    setText(card.status, row === null ? (ended ?? STATUS[request.status] ?? request.status ?? "") : `row ${row}`);
-    setText(
-      card.counts,
-      `${request.num_prompt_tokens ?? "?"}+${request.output_token_ids.length}/${request.max_tokens ?? "∞"}`,
-    );
-    card.cancel.hidden = Boolean(ended);
+  #updateNear() {
+    this.later = null;
+    for (const card of this.cards.values()) if (card.near && !card.visible) this.#updateNow(card);
+    this.#light();
+  }
+
+  #updateNow(card) {
+    const request = this.store.requests().get(card?.reqId);
+    if (request) this.#update(card, request);
+  }
+
+  #update(card, request) {
+    const [ended, why] = [request.finish_reason, this.reasons[card.reqId]];
     const sentence = ended || !why || why[0] === "scheduled" ? "" : this.why.sentence(...why);
-    setText(card.why, sentence);
-    card.why.hidden = !sentence;
+    card.update(request, ended ? null : links.rowOf(card.reqId), sentence);
   }
 
-  /** Append the text of the ids that came since the last call. */
-  #stream(card, ids) {
-    if (card.seen === ids.length) return;
-    if (!card.stream || ids.length < card.seen) {
-      card.stream = this.vocab.stream();
-      card.text.data = "";
-      card.seen = 0;
-    }
-    const text = card.stream.push(ids.slice(card.seen));
-    card.seen = ids.length;
-    card.text.appendData(text);
+  #cardAt({ target }) {
+    return this.cards.get(target.closest(".card")?.dataset.request);
   }
 
   /** A click chooses the request, one on its name also while it is chosen; else a second one lets it go. */
-  #choose({ target }, card, reqId) {
-    if (target === card.cancel) return;
-    if (target === card.id) selection.choose(reqId);
-    else selection.toggle(reqId);
-  }
-
-  async #cancel(reqId, card) {
-    try {
-      await cancelRequest(reqId);
-    } catch (error) {
-      setText(card.error, error.message);
-      card.error.hidden = false;
-    }
+  #choose(event) {
+    const [card, { target }] = [this.#cardAt(event), event];
+    if (!card || target === card.cancel) return;
+    if (target === card.id) selection.choose(card.reqId);
+    else selection.toggle(card.reqId);
   }
 
   /** Up and down go from card to card, delete cancels: one stop for the tab key, however many requests. */
@@ -160,27 +135,13 @@ export class Requests {
     event.stopPropagation();
   }
 
-  #drop(reqId) {
-    const { node } = this.cards.get(reqId);
-    this.sight.unobserve(node);
-    node.remove();
-    this.cards.delete(reqId);
-    if (selection.reqId === reqId && !this.store.state.requests.has(reqId)) selection.choose(null);
-  }
-
   /** Light the cards of what is pointed at; those and the chosen one tell which rows they have had. */
   #light() {
     const { pointed, chosen } = links;
     for (const [reqId, card] of this.cards) {
       const lit = pointed?.reqIds.includes(reqId) ?? false;
       const kept = chosen?.reqIds.includes(reqId) ?? false;
-      card.node.classList.toggle("lit", lit);
-      setAttr(card.node, "data-chosen", kept ? "" : null);
-      if (!card.filled) continue;
-      const rows = lit || kept ? historyWords(rowHistory(this.store, reqId)) : "";
-      setAttr(card.node, "title", rows || null);
-      card.rows.hidden = !kept || !rows;
-      setText(card.rows, kept ? rows : "");
+      card.light(lit, kept, lit || kept ? historyWords(rowHistory(this.store, reqId)) : "");
     }
   }
 }

@@ -20,7 +20,7 @@ export class Scrubber {
     for (const [id, action] of Object.entries(actions)) $(id).addEventListener("click", action);
     $("passes").addEventListener("input", () => walk.goTo(Number($("passes").value)));
     $("passes").addEventListener("pointermove", (event) => walk.expect(this.#under(event)));
-    $("jump").addEventListener("input", () => walk.expect(Number($("jump").value)));
+    $("jump").addEventListener("input", () => walk.expect(Number($("jump").value), true));
     $("jump").addEventListener("keydown", (event) => this.#jump(event));
     $("jump").addEventListener("blur", () => this.render());
     this.#speeds();

@@ -61,9 +61,9 @@ export class Walk {
     return this.goTo(record.pass_id + by, ({ phases }) => phases.at(by > 0 ? 0 : -1).phase);
   }
 
-  /** A pass may be asked for soon. */
-  expect(passId) {
-    if (!Number.isNaN(passId)) this.history.expect(this.#nearest(passId));
+  /** A pass may be asked for, perhaps very `soon`. */
+  expect(passId, soon = false) {
+    if (!Number.isNaN(passId)) this.history.expect(this.#nearest(passId), soon);
   }
 
   live() {
