@@ -2,7 +2,7 @@
 
     gunicorn --workers 1 --threads 200 --bind 127.0.0.1:8000 'webui.wsgi:app(model="smollm2", max_num_seqs=32)'
 
-A viewer of the page, a stream and a waiting request each hold a thread. Set GOMP_SPINCOUNT=1000 in the environment, as
+A viewer of the page, a stream and a waiting request each hold a thread. Set GOMP_SPINCOUNT=3000 in the environment, as
 `batchscope serve` does, so that waiting threads of the engine give the cores away.
 """
 
