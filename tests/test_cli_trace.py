@@ -86,6 +86,12 @@ def test_a_file_that_cannot_be_read_is_one_line_and_exit_code_2(command, tmp_pat
     assert os.listdir(tmp_path) == ["bad.bscope"]
 
 
+def test_an_export_to_a_folder_that_is_not_there_says_what_to_do(tmp_path, capsys):
+    out = tmp_path / "none" / "run.html"
+    assert main(["export", str(tmp_path / "run.bscope"), str(out)]) == 2
+    assert capsys.readouterr().err == f"batchscope export: there is no folder {out.parent}: make it first\n"
+
+
 @pytest.mark.parametrize(
     ("place", "told"),
     [("taken", "exists already"), ("no/such/folder/run", "cannot be written: No such file"), (".", "exists already")],

@@ -200,6 +200,7 @@ def test_openais_client_waits_through_the_comments(site: Site, stream: requests.
         ({"action": "explode"}, "action", "pause, resume, step, step_stop, rate, breakpoints"),
         ({"action": "step", "passes": 0}, "passes", "from 1 to 1000"),
         ({"action": "rate", "rate": 0}, "rate", "from 0.01 to 10000"),
+        ({"action": "rate"}, "rate", "rate is missing"),
         ({"action": "rate", "rate": "fast"}, "rate", "expected float"),
         ({"action": "breakpoints"}, "breakpoints", "give a list"),
         ({"action": "breakpoints", "breakpoints": [{"on": "x"}]}, "breakpoints", "on is one of row_moved"),

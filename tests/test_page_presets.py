@@ -84,7 +84,7 @@ def test_a_third_preset_asks_and_one_click_brings_the_page_to_the_two_five_three
     page.click("#presets-open")
     until(page, "document.querySelectorAll('#presets-engines [data-status=ready]').length === 2")
     page.click("[data-preset=two-five-three] button")
-    assert "End “Steady decode”, the older, and start “The [2, 5, 3] pass”?" in page.text_content("#replace-words")
+    assert "End “Steady decode”, the older one, and start “The [2, 5, 3] pass”?" in page.text_content("#replace-words")
     page.click("#replace button[value='']")
     assert [each["id"] for each in served.get("/api/engines")["engines"][1:]] == beside
     page.click("[data-preset=two-five-three] button")

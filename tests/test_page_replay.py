@@ -219,6 +219,14 @@ def test_a_card_that_is_used_again_says_nothing_of_the_request_before(page, visi
     assert used[0].startswith("b1+3/∞stop")
 
 
+def test_what_has_happened_cannot_be_cancelled(page):
+    page.fill("#jump", "3")
+    page.press("#jump", "Enter")
+    until(page, "__model.shown.passId === 3")
+    assert page.locator(".card:not([data-ended]) .id:visible").count() > 0
+    assert page.locator(".card .cancel:visible").count() == 0
+
+
 def run_passes():
     return sum(isinstance(entry, PassRecord) for entry in decoded(run()[0]))
 

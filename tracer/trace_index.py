@@ -84,7 +84,7 @@ def _check_magic(file: IO[bytes]) -> None:
     if not start:
         raise TraceError("it is empty: nothing was recorded")
     if start[: len(MAGIC)] != MAGIC[: len(start)]:
-        raise TraceError("this is no Batchscope trace")
+        raise TraceError("this is no Batchscope trace: `batchscope serve --record FILE` makes one")
     if len(start) < len(MAGIC) + VERSION.size:
         raise TraceError("it ends before its header: nothing was recorded")
     (version,) = VERSION.unpack(start[len(MAGIC) :])

@@ -41,7 +41,7 @@ class Control(msgspec.Struct):
 
     action: str
     passes: int = 1
-    rate: float | None = None  # passes a second; null for as many as can be
+    rate: float | msgspec.UnsetType | None = msgspec.UNSET  # passes a second; null for as many as can be
     breakpoints: list[dict[str, Any]] | None = None
 
 
@@ -146,8 +146,10 @@ def control() -> Response:
                 llm.call(body.action)
             case "step":
                 llm.call("step_passes", body.passes)
-            case "rate":
+            case "rate" if body.rate is not msgspec.UNSET:
                 llm.call("set_rate", body.rate)
+            case "rate":
+                raise ApiError(400, "rate is missing: give passes a second, null for as many as can be", "rate")
             case "breakpoints" if body.breakpoints is not None:
                 llm.call("set_breakpoints", body.breakpoints)
             case "breakpoints":

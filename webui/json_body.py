@@ -19,7 +19,8 @@ def read_json(request: Request) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(request.get_data())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is not valid JSON: {error}") from None
+        what = str(error).removeprefix("JSON is malformed: ")
+        raise ApiError(400, f"the body is not valid JSON: {what}") from None
     if not isinstance(body, dict):
         raise ApiError(400, "the body must be a JSON object")
     return body

@@ -20,6 +20,9 @@ def run(args: argparse.Namespace) -> int:
     from batchscope.recorded import told
     from webui.export import export
 
+    if not args.out.parent.is_dir():
+        print(f"batchscope export: there is no folder {args.out.parent}: make it first", file=sys.stderr)
+        return 2
     made = args.out.with_name(args.out.name + ".part")
     try:
         with contextlib.closing(TraceReader(args.file)) as reader:

@@ -81,7 +81,7 @@ export class Presets {
   #ask(name, oldest) {
     this.asked = { name, replace: oldest.id };
     const title = this.list.find((preset) => preset.name === name).title;
-    setText($("replace-words"), `Two presets run, as many as may. End “${oldest.title}”, the older, and start “${title}”?`);
+    setText($("replace-words"), `No more than two presets run at a time. End “${oldest.title}”, the older one, and start “${title}”?`);
     $("replace").returnValue = "";
     $("replace").showModal();
   }
@@ -93,7 +93,7 @@ export class Presets {
   #render() {
     const { list, ready } = this.engines;
     const beside = list.filter(({ preset }) => preset !== null);
-    setText($("presets-count"), beside.length ? `${beside.length} of ${this.engines.most} run` : "");
+    setText($("presets-count"), beside.length ? `${beside.length} running, ${this.engines.most} at most` : "");
     const lines = resize($("presets-engines"), beside.length, () => el("li"));
     beside.forEach((engine, i) => this.#line(lines[i], engine));
     this.#switch(ready);

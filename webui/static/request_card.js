@@ -28,8 +28,11 @@ export class RequestCard {
     else if (this.filled) this.#rename();
   }
 
-  /** Show the request as it is now; `row` is its row, null for none, and `sentence` says why it waits, "" for nothing. */
-  update(request, row, sentence) {
+  /**
+   * Show the request as it is; `row` is its row, null for none, `sentence` says why it waits, "" for nothing, and
+   * `fixed` that it is of the past: it cannot be cancelled.
+   */
+  update(request, row, sentence, fixed = false) {
     if (!this.filled) this.#fill();
     this.#stream(request.output_token_ids);
     const ended = request.finish_reason;
@@ -38,7 +41,7 @@ export class RequestCard {
       this.counts,
       `${request.num_prompt_tokens ?? "?"}+${request.output_token_ids.length}/${request.max_tokens ?? "∞"}`,
     );
-    this.cancel.hidden = Boolean(ended);
+    this.cancel.hidden = fixed || Boolean(ended);
     setText(this.why, sentence);
     this.why.hidden = !sentence;
   }

@@ -106,7 +106,7 @@ export class Requests {
   #update(card, request) {
     const [ended, why] = [request.finish_reason, this.reasons[card.reqId]];
     const sentence = ended || !why || why[0] === "scheduled" ? "" : this.why.sentence(...why);
-    card.update(request, ended ? null : links.rowOf(card.reqId), sentence);
+    card.update(request, ended ? null : links.rowOf(card.reqId), sentence, this.store.frozen || !this.store.live);
   }
 
   #cardAt({ target }) {

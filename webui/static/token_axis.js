@@ -80,7 +80,7 @@ export class TokenAxis {
 
   #whyEmpty() {
     if (!this.store.shown()) return "no pass yet";
-    return this.store.phase === null ? "no tokens in this pass" : `not made yet at ${this.store.phase}`;
+    return this.store.phase === null ? "no tokens in this pass" : `not made yet at ${this.store.phase}; Esc shows the whole pass`;
   }
 
   /** Choose the token that is pointed at, or let it go. Returns whether there is one. */
