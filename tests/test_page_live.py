@@ -241,6 +241,7 @@ def test_a_page_that_joins_late_or_loses_frames_shows_the_same(browser, served):
 def test_the_page_does_not_grow_while_passes_go_by(page, served):
     [req_id] = served.post("/api/requests", prompt="On and on", max_tokens=900, ignore_eos=True)["request_ids"]
     until(page, f"__model.requests['{req_id}']?.output_token_ids.length > 20")
+    page.wait_for_timeout(300)  # the cards near those in sight are filled a moment later
     nodes = "document.querySelectorAll('*').length"
     before = page.evaluate(nodes)
     passes = page.evaluate("__model.passId")
