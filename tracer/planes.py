@@ -6,7 +6,7 @@ of a pass stand side by side, whatever is between them in the record. webui/stat
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -31,41 +31,22 @@ def take(value: dict[str, Any] | list[Any], numbers: list[int]) -> None:
     changed then.
     """
     if isinstance(value, dict):
-        _take_map(value, numbers)
-    else:
-        _take_list(value, numbers)
+        if not set(map(type, value)) <= {str}:
+            raise TypeError("a map's keys must be text")
+        _take_items(value, value.items(), numbers)
+    elif len(value) < 2 or type(value[0]) is not int or not _take_all(value, numbers):
+        _take_items(value, enumerate(value), numbers)
 
 
-def _take_map(value: dict[str, Any], numbers: list[int]) -> None:
-    for key, item in value.items():
+def _take_items(value: Any, items: Iterable[tuple[Any, Any]], numbers: list[int]) -> None:
+    for key, item in items:
         kind = type(item)
         if kind is int:
             if LOW <= item <= HIGH:
                 numbers.append(item)
                 value[key] = 0
-        elif kind is list:
-            _take_list(item, numbers)
-        elif kind is dict:
-            _take_map(item, numbers)
-        elif kind not in PLAIN:
-            raise TypeError(f"a {kind.__name__} is no value of a trace")
-        if type(key) is not str:
-            raise TypeError("a map's keys must be text")
-
-
-def _take_list(value: list[Any], numbers: list[int]) -> None:
-    if len(value) > 1 and type(value[0]) is int and _take_all(value, numbers):
-        return
-    for at, item in enumerate(value):
-        kind = type(item)
-        if kind is int:
-            if LOW <= item <= HIGH:
-                numbers.append(item)
-                value[at] = 0
-        elif kind is list:
-            _take_list(item, numbers)
-        elif kind is dict:
-            _take_map(item, numbers)
+        elif kind is list or kind is dict:
+            take(item, numbers)
         elif kind not in PLAIN:
             raise TypeError(f"a {kind.__name__} is no value of a trace")
 

@@ -70,7 +70,7 @@ class TraceWriter:
         """Take the next entry; write the block once it is full. Raises OSError, TraceError."""
         entry = decode_changes(data)
         if not self._entries:
-            self._keyframe = self._taken(msgspec.msgpack.encode(self._cutter.begin(entry.seq)))
+            self._keyframe = self._packed(self._cutter.begin(entry.seq))
         self._cutter.fold(entry, len(data))
         self._lifetimes.observe(entry)
         self._entries.append(self._taken(data))
@@ -81,7 +81,7 @@ class TraceWriter:
         """Write the entries that wait as a block. Raises OSError, TraceError."""
         if not self._entries:
             return
-        span, ended = self._cutter.span, self._taken(msgspec.msgpack.encode(self._cutter.ended()))
+        span, ended = self._cutter.span, self._packed(self._cutter.ended())
         content = {"keyframe": self._keyframe, "entries": self._entries, "ended": ended}
         section = pack(BLCK, pack_planes(content, self._numbers), SPAN.pack(*span))
         offset = self.size
@@ -119,15 +119,21 @@ class TraceWriter:
         self.size += len(data)
 
     def _taken(self, data: bytes) -> Any:
-        """Return a value without its numbers, or as its bytes where other bytes would come of it.
-
-        As msgpack again until its block is written: as lists and maps it would keep the collector busy.
-        """
+        """Return an entry without its numbers, or as its bytes where other bytes would come of it."""
         plain, count = msgspec.msgpack.decode(data), len(self._numbers)
+        if msgspec.msgpack.encode(plain) != data:
+            return data
         try:
-            if msgspec.msgpack.encode(plain) == data:
-                take(plain, self._numbers)
-                return msgspec.Raw(msgspec.msgpack.encode(plain))
+            return self._without_numbers(plain)
         except TypeError:
             del self._numbers[count:]
-        return data
+            return data
+
+    def _packed(self, value: Any) -> msgspec.Raw:
+        """Return what is read as a structure without its numbers; the value stays. Raises TypeError."""
+        return self._without_numbers(msgspec.msgpack.decode(msgspec.msgpack.encode(value)))
+
+    def _without_numbers(self, plain: Any) -> msgspec.Raw:
+        """As msgpack until the block is written: as lists and maps it would keep the collector busy."""
+        take(plain, self._numbers)
+        return msgspec.Raw(msgspec.msgpack.encode(plain))
