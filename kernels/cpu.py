@@ -169,6 +169,15 @@ def widen(typingctx, x):
 
 
 @intrinsic
+def product(typingctx, a, b):
+    """Return a * b, rounded: never made one with the sum that takes it.
+
+    Of a * b + c * d the compiler may fuse either product, here the one and there the other, and the sums differ.
+    """
+    return a(a, a), lambda context, builder, signature, args: builder.fmul(*args, flags=["nsz"])
+
+
+@intrinsic
 def _float_to_bits(typingctx, x):
     return types.uint32(types.float32), lambda context, builder, signature, args: builder.bitcast(
         args[0], ir.IntType(32)

@@ -17,8 +17,7 @@ from kernels.cpu import PARALLEL_SECTION, jit, set_threads
 from kernels.cycles import cycles
 from kernels.linear_int4 import MOST_ROWS, Int4Weight, multiply_int4
 from kernels.linear_tiles import multiply_tiles
-from kernels.paged_attention_long import attend_long_rows
-from kernels.paged_attention_tiles import attend_tokens, count_long, fits_tiles
+from kernels.paged_attention_tiles import attend_tokens, fits_tiles
 from kernels.rms_norm import add_and_norm
 from kernels.rotary_embedding import rotate
 from kernels.silu_and_mul import activate
@@ -112,9 +111,6 @@ class _Memory(NamedTuple):
     activated: int  # [intermediate]
 
 
-_QKV_IN, _OUT_IN = _Memory._fields.index("qkv"), _Memory._fields.index("attended")
-
-
 class DecoderLayers:
     """The decoder layers and the final norm of one model, and memory for the longest pass so far."""
 
@@ -179,34 +175,12 @@ class DecoderLayers:
             num_tokens, positions.data_ptr(), slot_mapping.data_ptr(), len(seq_lens), block_table.data_ptr(),
             block_table.stride(0), query_start_loc.data_ptr(), seq_lens.data_ptr(),
         )  # fmt: skip
-        if count_long(rows.num_rows, rows.query_start_loc, rows.seq_lens):
-            self._run_by_layer(rows, memory, block_table, query_start_loc, seq_lens)
-            last = slice(0)
-        else:
-            last = slice(None)
         with PARALLEL_SECTION:
             _run(
-                self._addresses[last], self._shape, self._fixed, rows, memory, self._spent, out.data_ptr(),
+                self._addresses, self._shape, self._fixed, rows, memory, self._spent, out.data_ptr(),
                 set_threads(),
             )  # fmt: skip
         return out
-
-    def _run_by_layer(
-        self, rows: _Pass, memory: _Memory, block_table: torch.Tensor, starts: torch.Tensor, seq_lens: torch.Tensor
-    ) -> None:
-        """Run all layers with a stop in each, for torch to attend the rows that are long."""
-        shape, num_tokens = self._shape, rows.num_tokens
-        qkv, attended = (self._memory[i][:num_tokens].view(num_tokens, -1, shape.head_dim) for i in (_QKV_IN, _OUT_IN))
-        query = qkv[:, : shape.num_heads]
-        common = shape, self._fixed, rows, memory, self._spent
-        for layer, at in zip(self._layers, self._addresses, strict=True):
-            with PARALLEL_SECTION:
-                _attend(at, *common, set_threads())
-            attend_long_rows(
-                query, layer.key_cache, layer.value_cache, block_table, starts, seq_lens, shape.head_dim**-0.5, attended
-            )
-            with PARALLEL_SECTION:
-                _feed_forward(at, *common, set_threads())
 
     @staticmethod
     def _clock() -> tuple[int, int]:
@@ -249,7 +223,7 @@ def _cycles_now():
 
 @jit()
 def _attend(layer, shape, fixed, rows, memory, spent, workers):
-    """From the residual to the attended heads of the rows that are not long."""
+    """From the residual to the attended heads."""
     num_tokens, dim, num_heads, num_kv_heads = rows.num_tokens, shape.head_dim, shape.num_heads, shape.num_kv_heads
     step = (num_heads + 2 * num_kv_heads) * dim
     query, key = memory.qkv, memory.qkv + 2 * num_heads * dim

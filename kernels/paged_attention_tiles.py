@@ -1,28 +1,18 @@
-"""Paged attention in bfloat16 by AMX tiles: the scores of 16 keys with a whole group of queries at once.
+"""Paged attention in bfloat16 by AMX tiles: the scores of 16 keys with up to 16 queries at once.
 
-Keys lie in their blocks as a tile of x wants its rows, and stay there; a group's queries, as pairs, are the tile of
-weights. The scores of a token's whole context are made first, then its softmax, then the weighted sum of values, four
-heads at a time, so that each value is widened once. Weights and sums are float32.
+Keys lie in their blocks as a tile of x wants its rows, and stay there; queries, as pairs, are the tile of weights. A
+row of one token is a tile of a kv head's group of queries; rows of more tokens have a kernel of their own
+(paged_attention_run.py). The scores of a token's whole context are made first, then its softmax, then the weighted sum
+of values, four heads at a time, so that each value is widened once. Weights and sums are float32.
 """
 
 import numpy as np
 import torch
 from numba import prange
 
-from kernels.amx import (
-    TILE_BYTES,
-    TILE_INPUTS,
-    TILE_ROWS,
-    has_amx,
-    tile_dot,
-    tile_load,
-    tile_release,
-    tile_setup,
-    tile_store,
-    tile_zero,
-)
+from kernels.amx import TILE_INPUTS, TILE_ROWS, has_amx, tile_release, tile_setup
 from kernels.cpu import PARALLEL_SECTION, array_at, exp, is_dense, jit, narrow, set_threads
-from kernels.paged_attention_long import is_long
+from kernels.paged_attention_run import attend_run, lay_out_queries, score_tile, turn_values
 from kernels.vectors import WIDTH, bfloat16s_at, floats_at, greater, greatest, multiply_add, prefetch, spread, store
 
 HEADS = 4  # whose values are summed at once
@@ -49,41 +39,24 @@ def attend_tiles(
     seq_lens: torch.Tensor,
     scale: float,
     out: torch.Tensor,
-) -> int:
-    """Do paged_attention for the rows that are not long; return how many are."""
+) -> None:
+    """Do paged_attention."""
     if not (is_dense(query) and is_dense(out)):
         raise ValueError("the heads of a row must be dense; call .contiguous() first")
     _, num_kv_heads, block_size, dim = key_cache.shape
     with PARALLEL_SECTION:
-        num_long = attend_tokens(
+        attend_tokens(
             query.data_ptr(), 2 * query.stride(0), key_cache.data_ptr(), value_cache.data_ptr(), num_kv_heads,
             query.shape[1] // num_kv_heads, block_size, dim, len(seq_lens), block_table.data_ptr(),
             block_table.stride(0), query_start_loc.data_ptr(), seq_lens.data_ptr(), scale, out.data_ptr(),
             2 * out.stride(0), set_threads(),
         )  # fmt: skip
-    return int(num_long)
-
-
-@jit()
-def _lay_out_queries(query, group, tiles):
-    """Make the tiles of a group's queries [G, D]: row p of tile c holds their pairs p from input 32 c on."""
-    words = array_at(query, (group, tiles.shape[0], TILE_ROWS), np.uint32(0))
-    for g in range(group):
-        for c in range(tiles.shape[0]):
-            for p in range(TILE_ROWS):
-                tiles[c, p, g] = words[g, c, p]
 
 
 @jit()
 def _score(keys, tiles, scores, weights, at):
     """weights[g, at + t] = keys[t] . queries[g] for 16 keys, [16, D]."""
-    num_tiles = tiles.shape[0]
-    tile_zero(0)
-    for c in range(num_tiles):
-        tile_load(4, keys + 64 * c, 64 * num_tiles)
-        tile_load(6, tiles.ctypes.data + TILE_BYTES * c, 64)
-        tile_dot(0, 4, 6)
-    tile_store(0, scores.ctypes.data, 64)
+    score_tile(keys, tiles, scores.ctypes.data)
     for g in range(weights.shape[0]):
         target = weights[g, at : at + TILE_ROWS]
         for t in range(TILE_ROWS):
@@ -143,7 +116,7 @@ def _attend_group(query, keys, values, block_step, block_size, table, context, s
     tiles, scores, weights, sums, totals = memory
     dim = sums.shape[1]
     num_blocks = (context + block_size - 1) // block_size
-    _lay_out_queries(query, group, tiles)
+    lay_out_queries(query, 0, 1, group, tiles)
     for index in range(num_blocks):
         block = keys + table[index] * block_step
         _fetch(values + table[index] * block_step, 2 * block_size * dim)
@@ -168,24 +141,33 @@ def _attend_group(query, keys, values, block_step, block_size, table, context, s
 
 
 @jit()
-def amount(starts, contexts, num_kv_heads):
-    """Return the keys that all rows read which are not long, the longest context of these, and how many rows are."""
-    work, longest, num_long = 0, 0, 0
+def _amount(starts, contexts, most, num_kv_heads):
+    """Return the keys that all runs of up to `most` tokens read, and the longest context of rows of one and of more."""
+    work, longest, longest_run = 0, 0, 0
     for row in range(len(contexts)):
-        num_queries = starts[row + 1] - starts[row]
-        if is_long(num_queries, contexts[row]):
-            num_long += 1
+        if starts[row + 1] - starts[row] > 1:
+            longest_run = max(longest_run, contexts[row])
         else:
-            work += num_kv_heads * (num_queries * contexts[row] - num_queries * (num_queries - 1) // 2)
             longest = max(longest, contexts[row])
-    return work, longest, num_long
+        for token in range(starts[row], starts[row + 1], most):
+            last = min(token + most, starts[row + 1]) - 1
+            work += num_kv_heads * (contexts[row] - (starts[row + 1] - 1 - last))
+    return work, longest, longest_run
 
 
 @jit()
-def count_long(num_rows, starts_at, contexts_at):
-    """Return how many rows are long."""
-    starts, contexts = array_at(starts_at, num_rows + 1, np.int32(0)), array_at(contexts_at, num_rows, np.int32(0))
-    return amount(starts, contexts, 1)[2]
+def _memory_for_runs(dim, longest):
+    """What attend_run takes, for contexts up to `longest`."""
+    whole = longest + TILE_INPUTS  # no power of two, so that what is turned does not all lie in the same sets
+    return (
+        np.zeros((dim // TILE_INPUTS, TILE_ROWS, TILE_ROWS), np.uint32),
+        np.empty((whole, TILE_ROWS), np.float32),
+        np.empty(TILE_ROWS, np.float32),
+        np.empty((whole // 2 + 1, TILE_ROWS), np.uint32),
+        np.empty((dim, whole + TILE_INPUTS), np.uint16),
+        np.empty((dim, TILE_ROWS), np.float32),
+        np.empty((dim, TILE_ROWS), np.uint16),
+    )
 
 
 @jit(parallel=True)
@@ -193,11 +175,13 @@ def attend_tokens(
     query, query_step, key_cache, value_cache, num_kv_heads, group, block_size, dim, num_rows, table_at, table_width,
     starts_at, contexts_at, scale, out, out_step, workers,
 ):  # fmt: skip
-    """Deal the (token, kv head) pairs of all rows that are not long to the workers, by the keys they read."""
+    """Deal the kv heads of all rows, run of tokens by run, to the workers, by the keys they read."""
     starts, contexts = array_at(starts_at, num_rows + 1, np.int32(0)), array_at(contexts_at, num_rows, np.int32(0))
     tables = array_at(table_at, (num_rows, table_width), np.int32(0))
-    work, longest, num_long = amount(starts, contexts, num_kv_heads)
+    most = TILE_ROWS // group
+    work, longest, longest_run = _amount(starts, contexts, most, num_kv_heads)
     head_step, group_step, scale = 2 * block_size * dim, 2 * group * dim, np.float32(scale)
+    block_step = num_kv_heads * head_step
     for worker in prange(workers):
         tile_setup(TILE_ROWS)
         memory = (
@@ -207,21 +191,32 @@ def attend_tokens(
             np.empty((HEADS, dim), np.float32),
             np.empty(HEADS, np.float32),
         )
+        memory_for_runs = _memory_for_runs(dim, longest_run)
         first, last = work * worker // workers, work * (worker + 1) // workers
         done = 0
         for row in range(num_rows):
-            if is_long(starts[row + 1] - starts[row], contexts[row]):
-                continue
-            for token in range(starts[row], starts[row + 1]):
-                context = contexts[row] - (starts[row + 1] - 1 - token)
-                for head in range(num_kv_heads):
-                    if first <= done < last:
-                        target = array_at(out + token * out_step + head * group_step, group * dim, np.uint16(0))
+            begin, end, table = starts[row], starts[row + 1], tables[row]
+            for head in range(num_kv_heads):
+                keys, values, at = key_cache + head * head_step, value_cache + head * head_step, head * group_step
+                turned = False
+                for token in range(begin, end, most):
+                    num_tokens = min(most, end - token)
+                    context = contexts[row] - (end - token - num_tokens)
+                    mine, done = first <= done < last, done + context
+                    if not mine:
+                        continue
+                    source, target = query + token * query_step + at, out + token * out_step + at
+                    if end - begin == 1:
                         _attend_group(
-                            query + token * query_step + head * group_step, key_cache + head * head_step,
-                            value_cache + head * head_step, num_kv_heads * head_step, block_size, tables[row], context,
-                            scale, group, target, memory,
+                            source, keys, values, block_step, block_size, table, context, scale, group,
+                            array_at(target, group * dim, np.uint16(0)), memory,
                         )  # fmt: skip
-                    done += context
+                        continue
+                    if not turned:
+                        turn_values(values, block_step, block_size, table, contexts[row], memory_for_runs[4])
+                        turned = True
+                    attend_run(
+                        source, query_step, num_tokens, keys, block_step, block_size, table, context, scale, group,
+                        target, out_step, memory_for_runs,
+                    )  # fmt: skip
         tile_release()
-    return num_long

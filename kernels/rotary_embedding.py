@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numba import prange
 
-from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, is_dense, jit, jit_both, narrow, run, widen
+from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, is_dense, jit, jit_both, narrow, product, run, widen
 
 
 def make_cos_sin(max_len: int, head_dim: int, theta: float) -> torch.Tensor:
@@ -56,8 +56,8 @@ def _rotate_cpu(
             first, second = row[:half], row[half:dim]
             for i in range(half):
                 a, b = widen(first[i]), widen(second[i])
-                first[i] = narrow(a * cos[i] - b * sin[i], row[0])
-                second[i] = narrow(b * cos[i] + a * sin[i], row[0])
+                first[i] = narrow(a * cos[i] - product(b, sin[i]), row[0])
+                second[i] = narrow(b * cos[i] + product(a, sin[i]), row[0])
 
 
 _serial, _parallel = _rotate_cpu

@@ -3,6 +3,7 @@
 A vector lives in a register (AVX512) or in two or four. Addresses are integers; nothing need be aligned.
 """
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -13,6 +14,11 @@ from numba.extending import models, overload, register_model
 from kernels.cpu import intrinsic
 
 WIDTH = 16
+# e**x is 2**whole times a polynomial of what is left of x * LOG2_E, as in kernels.cpu.
+LOG2_E, LOWEST_EXPONENT, HIGHEST_EXPONENT = math.log2(math.e), -126.0, 127.0
+EXP_TERMS = [math.log(2) ** k / math.factorial(k) for k in range(7)]
+# numba lets operations without flags of their own be reordered, here so and there otherwise.
+PINNED = ("nsz",)
 _FLOATS, _INTS, _HALVES, _SHORTS = (
     ir.VectorType(kind, WIDTH) for kind in (ir.FloatType(), ir.IntType(32), ir.HalfType(), ir.IntType(16))
 )
@@ -91,20 +97,36 @@ def store(typingctx, address, vector):
     return types.void(types.intp, vector), codegen
 
 
+def _rounded(builder: Any, vector: Any) -> Any:
+    """Return the bfloat16 bits of 16 float32 in 16 uint32, rounded as `narrow` rounds."""
+    bits = builder.bitcast(vector, _INTS)
+    odd = builder.and_(builder.lshr(bits, all_of(_INTS, 16)), all_of(_INTS, 1))
+    rounded = builder.lshr(builder.add(builder.add(bits, all_of(_INTS, 0x7FFF)), odd), all_of(_INTS, 16))
+    return builder.select(builder.fcmp_ordered("ord", vector, vector), rounded, all_of(_INTS, 0x7FC0))
+
+
 @intrinsic
 def store_bfloat16s(typingctx, address, vector):
     """Write 16 float32 as bfloat16, rounded as `narrow` rounds."""
 
     def codegen(context, builder, signature, args):
-        bits = builder.bitcast(args[1], _INTS)
-        odd = builder.and_(builder.lshr(bits, all_of(_INTS, 16)), all_of(_INTS, 1))
-        rounded = builder.lshr(builder.add(builder.add(bits, all_of(_INTS, 0x7FFF)), odd), all_of(_INTS, 16))
-        numbers = builder.fcmp_ordered("ord", args[1], args[1])
-        chosen = builder.trunc(builder.select(numbers, rounded, all_of(_INTS, 0x7FC0)), _SHORTS)
+        chosen = builder.trunc(_rounded(builder, args[1]), _SHORTS)
         builder.store(chosen, builder.inttoptr(args[0], _SHORTS.as_pointer())).align = 2
         return context.get_dummy_value()
 
     return types.void(types.intp, floats), codegen
+
+
+@intrinsic
+def store_pairs(typingctx, address, first, second):
+    """Write 16 pairs of bfloat16, each of one float32 of the first vector and one of the second, rounded."""
+
+    def codegen(context, builder, signature, args):
+        low, high = _rounded(builder, args[1]), builder.shl(_rounded(builder, args[2]), all_of(_INTS, 16))
+        builder.store(builder.or_(low, high), builder.inttoptr(args[0], _INTS.as_pointer())).align = 4
+        return context.get_dummy_value()
+
+    return types.void(types.intp, floats, floats), codegen
 
 
 def store_as(address, vector, like):
@@ -122,7 +144,7 @@ def _store_as(address, vector, like):
 @intrinsic
 def add(typingctx, a, b):
     """Return a + b."""
-    return floats(floats, floats), lambda context, builder, signature, args: builder.fadd(*args)
+    return floats(floats, floats), lambda context, builder, signature, args: builder.fadd(*args, flags=PINNED)
 
 
 @intrinsic
@@ -144,6 +166,37 @@ def multiply_add(typingctx, a, b, c):
         return builder.fadd(builder.fmul(*args[:2], flags=["contract"]), args[2], flags=["contract"])
 
     return floats(floats, floats, floats), codegen
+
+
+@intrinsic
+def quotient(typingctx, a, b):
+    """Return a / b, each rounded once, never by way of an estimate."""
+    return floats(floats, floats), lambda context, builder, signature, args: builder.fdiv(*args, flags=PINNED)
+
+
+@intrinsic
+def power_of_e(typingctx, x):
+    """Return e**x, element by element, as kernels.cpu.exp has it, but rounded alike wherever it is compiled into."""
+
+    def codegen(context, builder, signature, args):
+        def call(name, *operands):
+            kind = ir.FunctionType(_FLOATS, [_FLOATS] * len(operands))
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v16f32"), operands)
+
+        lowest, highest = all_of(_FLOATS, LOWEST_EXPONENT), all_of(_FLOATS, HIGHEST_EXPONENT)
+        y = builder.fmul(args[0], all_of(_FLOATS, LOG2_E), flags=PINNED)
+        y = builder.select(builder.fcmp_ordered("<", y, lowest), lowest, y)
+        y = builder.select(builder.fcmp_ordered(">", y, highest), highest, y)
+        whole = call("floor", builder.fadd(y, all_of(_FLOATS, 0.5), flags=PINNED))
+        f = builder.fsub(y, whole, flags=PINNED)
+        power = all_of(_FLOATS, EXP_TERMS[-1])
+        for term in EXP_TERMS[-2::-1]:
+            power = call("fma", f, power, all_of(_FLOATS, term))
+        exponent = builder.add(builder.fptosi(whole, _INTS), all_of(_INTS, 127))
+        scale = builder.bitcast(builder.shl(exponent, all_of(_INTS, 23)), _FLOATS)
+        return builder.fmul(power, scale, flags=PINNED)
+
+    return floats(floats), codegen
 
 
 @intrinsic

@@ -37,6 +37,30 @@ def test_rms_norm_and_its_fused_form_equal_the_reference(dtype, num_rows):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_token_gets_the_same_bits_alone_and_among_many(dtype):
+    torch.manual_seed(0)
+    rows, heads, dim = PARALLEL_FROM // 576 + 1, 9, 64
+    positions, cos_sin = torch.randint(2048, (rows,)), make_cos_sin(2048, dim, 1e4)
+    x, residual, gate_up = (torch.randn(rows, n).to(dtype) for n in (heads * dim, heads * dim, 2 * heads * dim))
+    weight = torch.rand(heads * dim).to(dtype)
+
+    def calculate(which):
+        turned = x[which].view(-1, heads, dim).clone()
+        rotary_embedding(positions[which], turned[:, 3:], turned[:, :3], cos_sin)
+        normed = rms_norm(x[which], weight, 1e-5)
+        return (
+            turned.flatten(1),
+            normed,
+            *fused_add_rms_norm(normed, residual[which], weight, 1e-5),
+            silu_and_mul(gate_up[which]),
+        )
+
+    alone = zip(*[calculate(slice(row, row + 1)) for row in range(rows)], strict=True)
+    for among_many, one_by_one in zip(calculate(slice(None)), alone, strict=True):
+        assert torch.equal(among_many, torch.cat(one_by_one))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
 def test_rms_norm_takes_the_heads_of_a_fused_product(dtype):
     fused = torch.randn(7, 100).to(dtype)
     heads = fused[:, 4:68].view(7, 4, 16)

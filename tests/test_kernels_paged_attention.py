@@ -52,6 +52,15 @@ def test_bfloat16_heads_that_tiles_can_take_equal_the_reference(heads, kv_heads,
     torch.testing.assert_close(attend(paged_attention, *rows), expected, atol=1e-2, rtol=1e-2)
 
 
+@pytest.mark.parametrize(("heads", "kv_heads"), [(9, 3), (16, 1), (4, 4), (10, 2)])
+def test_chunks_of_any_length_are_calculated_by_tiles_as_by_the_reference(heads, kv_heads):
+    torch.manual_seed(heads)
+    lengths, computed = [2, 3, 5, 6, 16, 17, 1, 31, 33, 70], [0, 29, 30, 31, 0, 15, 64, 1, 95, 250]
+    rows = poisoned_rows(lengths, computed, 16, torch.bfloat16, heads=heads, kv_heads=kv_heads, dim=64)
+    expected = attend(paged_attention_reference, *rows)
+    torch.testing.assert_close(attend(paged_attention, *rows), expected, atol=1e-2, rtol=1e-2)
+
+
 @pytest.mark.parametrize("garbage", [-1, 2**31 - 1])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_table_entries_behind_a_row_are_never_read(version, garbage):
