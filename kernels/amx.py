@@ -99,6 +99,14 @@ def tile_release(typingctx):
 
 
 @jit()
+def tile_rows(count):
+    """Allocate rows of a tile, [count, 16] float32, each one line of the cache: one across two takes twice as long."""
+    memory = np.empty((count + 1) * TILE_ROWS, np.float32)
+    skip = -memory.ctypes.data % 64 // 4
+    return memory[skip : skip + count * TILE_ROWS].reshape(count, TILE_ROWS)
+
+
+@jit()
 def tile_setup(num_rows):
     """Configure this thread's tiles: 0 to 5 (sums and x) with num_rows rows, 6 and 7 (weights) with 16."""
     config = np.zeros(64, np.uint8)

@@ -23,7 +23,7 @@ from kernels.rotary_embedding import rotate
 from kernels.silu_and_mul import activate
 from kernels.store_kv import store
 
-_NORM, _QKV, _ROTATE, _STORE, _ATTEND, _O, _GATE_UP, _SILU, _DOWN = range(9)  # the stages of a layer
+_NORM, _QKV, _ROTATE, _STORE, _ATTEND, _O, _GATE_UP, _SILU, _GATE_UP_SILU, _DOWN = range(10)  # the stages of a layer
 _BITS = np.uint16(0)  # stands for bfloat16
 # Columns of a layer's row of addresses; a product has four: its tiles, its 4-bit blocks, their scales, its bias.
 _INPUT_NORM, _POST_NORM, _KEYS, _VALUES, _QKV_AT, _O_AT, _GATE_UP_AT, _DOWN_AT = 0, 1, 2, 3, 4, 8, 12, 16
@@ -129,7 +129,7 @@ class DecoderLayers:
         self._stages = [
             "fused_add_rms_norm", f"linear {shape.hidden} → {heads + 2 * kv_heads}", "rotary_embedding", "store_kv",
             "paged_attention", f"linear {heads} → {shape.hidden}", f"linear {shape.hidden} → {2 * mlp}", "silu_and_mul",
-            f"linear {mlp} → {shape.hidden}",
+            f"linear {shape.hidden} → {2 * mlp}, silu_and_mul", f"linear {mlp} → {shape.hidden}",
         ]  # fmt: skip
         self._spent = np.zeros((len(self._stages), 2), dtype=np.int64)  # calls and cycles
         self.reset_clock()
@@ -140,7 +140,7 @@ class DecoderLayers:
         self._since = self._clock()
 
     def times(self) -> list[tuple[str, int, int]]:
-        """Return name, calls and nanoseconds of each kernel in a layer since reset_clock. Names may be there twice.
+        """Return name, calls and nanoseconds of each kernel that ran since reset_clock. Names may be there twice.
 
         The last norm of a pass is not counted.
         """
@@ -148,6 +148,7 @@ class DecoderLayers:
         return [
             (name, calls, round(spent * ns / counted))
             for name, (calls, spent) in zip(self._stages, self._spent.tolist(), strict=True)
+            if calls
         ]
 
     def forward(
@@ -205,7 +206,7 @@ def _linear(num_tokens, x, num_inputs, at, out, num_outputs, workers):
         columns = num_outputs // TILE_ROWS
         multiply_int4(x, step, num_tokens, blocks, scales, bias, out, columns, num_blocks, workers)
     else:
-        multiply_tiles(x, step, num_tokens, tiles, num_blocks, bias, _BITS, out, num_outputs, workers)
+        multiply_tiles(x, step, num_tokens, tiles, num_blocks, bias, _BITS, out, num_outputs, False, workers)
 
 
 @jit()
@@ -268,10 +269,17 @@ def _feed_forward(layer, shape, fixed, rows, memory, spent, workers):
         memory.residual,
     )  # fmt: skip
     now = _clock(_NORM, now, spent)
-    _linear(num_tokens, memory.normed, hidden, layer[_GATE_UP_AT:], memory.gate_up, 2 * intermediate, workers)
-    now = _clock(_GATE_UP, now, spent)
-    activate(_BITS, num_tokens, intermediate, memory.gate_up, memory.activated)
-    now = _clock(_SILU, now, spent)
+    if layer[_GATE_UP_AT + 1] and num_tokens <= MOST_ROWS:
+        _linear(num_tokens, memory.normed, hidden, layer[_GATE_UP_AT:], memory.gate_up, 2 * intermediate, workers)
+        now = _clock(_GATE_UP, now, spent)
+        activate(_BITS, num_tokens, intermediate, memory.gate_up, memory.activated)
+        now = _clock(_SILU, now, spent)
+    else:
+        multiply_tiles(
+            memory.normed, 2 * hidden, num_tokens, layer[_GATE_UP_AT], hidden // TILE_INPUTS, layer[_GATE_UP_AT + 3],
+            _BITS, memory.activated, intermediate, True, workers,
+        )  # fmt: skip
+        now = _clock(_GATE_UP_SILU, now, spent)
     _linear(num_tokens, memory.activated, intermediate, layer[_DOWN_AT:], memory.delta, hidden, workers)
     _clock(_DOWN, now, spent)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numba import prange
 
-from kernels.amx import TILE_INPUTS, TILE_ROWS, has_amx, tile_release, tile_setup
+from kernels.amx import TILE_INPUTS, TILE_ROWS, has_amx, tile_release, tile_rows, tile_setup
 from kernels.cpu import PARALLEL_SECTION, array_at, exp, is_dense, jit, narrow, set_threads
 from kernels.paged_attention_run import attend_run, lay_out_queries, score_tile, turn_values
 from kernels.vectors import WIDTH, bfloat16s_at, floats_at, greater, greatest, multiply_add, prefetch, spread, store
@@ -156,16 +156,29 @@ def _amount(starts, contexts, most, num_kv_heads):
 
 
 @jit()
+def _memory(dim, group, longest):
+    """What _attend_group takes, for contexts up to `longest` with their last blocks."""
+    return (
+        tile_rows(dim // 2).view(np.uint32).reshape(dim // TILE_INPUTS, TILE_ROWS, TILE_ROWS),
+        tile_rows(TILE_ROWS),
+        np.zeros(((group + HEADS - 1) // HEADS * HEADS, longest), np.float32),
+        np.empty((HEADS, dim), np.float32),
+        np.empty(HEADS, np.float32),
+    )
+
+
+@jit()
 def _memory_for_runs(dim, longest):
     """What attend_run takes, for contexts up to `longest`."""
-    whole = longest + TILE_INPUTS  # no power of two, so that what is turned does not all lie in the same sets
+    num_tiles = (longest + TILE_INPUTS - 1) // TILE_INPUTS
+    width = num_tiles // 2 * 2 + 1  # odd, so that what is turned does not all lie in the same sets of the cache
     return (
-        np.zeros((dim // TILE_INPUTS, TILE_ROWS, TILE_ROWS), np.uint32),
-        np.empty((whole, TILE_ROWS), np.float32),
+        tile_rows(dim // 2).view(np.uint32).reshape(dim // TILE_INPUTS, TILE_ROWS, TILE_ROWS),
+        tile_rows(num_tiles * TILE_INPUTS),
         np.empty(TILE_ROWS, np.float32),
-        np.empty((whole // 2 + 1, TILE_ROWS), np.uint32),
-        np.empty((dim, whole + TILE_INPUTS), np.uint16),
-        np.empty((dim, TILE_ROWS), np.float32),
+        tile_rows(num_tiles * TILE_ROWS).view(np.uint32),
+        tile_rows(dim * width).view(np.uint16).reshape(dim, width * TILE_INPUTS),
+        tile_rows(dim),
         np.empty((dim, TILE_ROWS), np.uint16),
     )
 
@@ -184,13 +197,7 @@ def attend_tokens(
     block_step = num_kv_heads * head_step
     for worker in prange(workers):
         tile_setup(TILE_ROWS)
-        memory = (
-            np.zeros((dim // TILE_INPUTS, TILE_ROWS, TILE_ROWS), np.uint32),
-            np.empty((TILE_ROWS, TILE_ROWS), np.float32),
-            np.zeros(((group + HEADS - 1) // HEADS * HEADS, longest + block_size), np.float32),
-            np.empty((HEADS, dim), np.float32),
-            np.empty(HEADS, np.float32),
-        )
+        memory = _memory(dim, group, longest + block_size)
         memory_for_runs = _memory_for_runs(dim, longest_run)
         first, last = work * worker // workers, work * (worker + 1) // workers
         done = 0
