@@ -2,10 +2,9 @@
 
 On two cores, all 120 products of a pass of SmolLM2 (212 MB of weights), ms here / oneDNN's packed weights: 1 row
 9.2 / 14.9, 16 rows 9.9 / 15.2, 64 rows 15.6 / 21.2, 512 rows 65 / 72. A call costs 5 us beside the work, theirs 22.
-With silu(gate) * up at once, 512 rows take 13 ms less than with a kernel after the product.
+With silu(gate) * up at once, 512 rows take 7 ms less than with a kernel of its own for it.
 """
 
-import numpy as np
 import torch
 from numba import prange
 
