@@ -16,6 +16,7 @@ const FLAG_MS = 600; // how long a row's state stays while passes rush by
 const SLIDE_MS = 380;
 const FRESH = 8; // passes of which one frame shows what happened
 const AROUND = 12; // lines in the document before and after those that can be seen
+const LATER_MS = 30; // these are brought up to date so long after the others
 
 /** Draws the store's rows. */
 export class BatchGrid {
@@ -72,7 +73,9 @@ export class BatchGrid {
     this.changes = store.still && store.phase !== null ? changedCells(store) : null;
     this.window.fit(this.rows.length);
     this.#place();
-    this.shown.forEach((line) => this.#fill(line));
+    for (const line of this.shown) line.stale = true;
+    this.#fill(this.#seen());
+    this.later ??= setTimeout(() => this.#fillOthers(), LATER_MS);
     this.#slide();
     this.#count([...this.states.left.values()]);
     this.#cells(this.#seen());
@@ -98,23 +101,33 @@ export class BatchGrid {
 
   #scrolled() {
     const entered = this.#place();
-    entered.forEach((line) => this.#fill(line));
+    this.#fill(entered);
+    this.#fill(this.#seen().filter(({ stale }) => stale));
     this.#cells(entered);
     this.#cells(this.#seen());
     if (entered.length) this.#light();
+  }
+
+  #fillOthers() {
+    this.later = null;
+    this.#fill(this.shown.filter(({ stale }) => stale));
+    this.#light();
   }
 
   #seen() {
     return this.lines.slice(...this.window.seen);
   }
 
-  #fill(line) {
-    const { row } = line;
-    const held = this.rows[row] ?? null;
+  #fill(lines) {
     const { byId, left } = this.states;
-    const scheduled = this.scheduled?.[held?.req_id];
-    line.fill(held, { state: byId.get(held?.req_id), gone: left.get(row), scheduled, sampled: this.sampled?.[row] });
-    line.mark(this.changes);
+    for (const line of lines) {
+      const { row } = line;
+      const held = this.rows[row] ?? null;
+      const [state, scheduled] = [byId.get(held?.req_id), this.scheduled?.[held?.req_id]];
+      line.fill(held, { state, gone: left.get(row), scheduled, sampled: this.sampled?.[row] });
+      line.mark(this.changes);
+      line.stale = false;
+    }
   }
 
   /** The exact states of the shown pass when it stands still; while passes rush by, flags that decay. */
