@@ -11,19 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numba import prange
 
 from kernels.amx import TILE_INPUTS, TILE_ROWS
-from kernels.cpu import PARALLEL_SECTION, jit, set_threads
+from kernels.cpu import PARALLEL_INSIDE_FROM, PARALLEL_SECTION, array_at, jit, jit_both, set_threads
 from kernels.cycles import cycles
 from kernels.linear_int4 import MOST_ROWS, Int4Weight, multiply_int4
 from kernels.linear_tiles import multiply_tiles
 from kernels.paged_attention_tiles import attend_tokens, fits_tiles
 from kernels.rms_norm import add_and_norm
-from kernels.rotary_embedding import rotate
+from kernels.rotary_embedding import rotate_token
 from kernels.silu_and_mul import activate
-from kernels.store_kv import store
+from kernels.store_kv import store_token
 
-_NORM, _QKV, _ROTATE, _STORE, _ATTEND, _O, _GATE_UP, _SILU, _GATE_UP_SILU, _DOWN = range(10)  # the stages of a layer
+_NORM, _QKV, _ROTATE_STORE, _ATTEND, _O, _GATE_UP, _SILU, _GATE_UP_SILU, _DOWN = range(9)  # the stages of a layer
 _BITS = np.uint16(0)  # stands for bfloat16
 # Columns of a layer's row of addresses; a product has four: its tiles, its 4-bit blocks, their scales, its bias.
 _INPUT_NORM, _POST_NORM, _KEYS, _VALUES, _QKV_AT, _O_AT, _GATE_UP_AT, _DOWN_AT = 0, 1, 2, 3, 4, 8, 12, 16
@@ -79,8 +80,6 @@ class _Fixed(NamedTuple):
     """Addresses and sizes that are the same in every pass."""
 
     cos_sin: int
-    max_position: int
-    num_blocks: int
     block_size: int
     final_norm: int
 
@@ -120,14 +119,13 @@ class DecoderLayers:
             raise ValueError("these layers do not lie in tiles: call their kernels one by one")
         self._layers, self._shape, self._kept = layers, shape, (cos_sin, final_norm)  # what the addresses are of
         self._addresses = np.array([layer.addresses() for layer in layers], dtype=np.int64)
-        num_blocks, _, block_size, _ = layers[0].key_cache.shape
-        self._fixed = _Fixed(cos_sin.data_ptr(), len(cos_sin), num_blocks, block_size, final_norm.data_ptr())
+        self._fixed = _Fixed(cos_sin.data_ptr(), layers[0].key_cache.shape[2], final_norm.data_ptr())
         heads, kv_heads = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
         mlp = shape.intermediate
         self._widths = [*[shape.hidden] * 4, heads + 2 * kv_heads, heads, 2 * mlp, mlp]  # in _Memory's order
         self._memory = self._allocate(0)
         self._stages = [
-            "fused_add_rms_norm", f"linear {shape.hidden} → {heads + 2 * kv_heads}", "rotary_embedding", "store_kv",
+            "fused_add_rms_norm", f"linear {shape.hidden} → {heads + 2 * kv_heads}", "rotary_embedding, store_kv",
             "paged_attention", f"linear {heads} → {shape.hidden}", f"linear {shape.hidden} → {2 * mlp}", "silu_and_mul",
             f"linear {shape.hidden} → {2 * mlp}, silu_and_mul", f"linear {mlp} → {shape.hidden}",
         ]  # fmt: skip
@@ -222,13 +220,31 @@ def _cycles_now():
     return cycles()
 
 
+@jit_both
+def _rotate_and_store_tokens(layer, shape, fixed, rows, qkv):
+    """Turn each token's query and key in qkv [(H + 2 * KH) * D], and store its key and value."""
+    num_tokens, dim, num_heads, num_kv_heads = rows.num_tokens, shape.head_dim, shape.num_heads, shape.num_kv_heads
+    positions = array_at(rows.positions, num_tokens, np.int64(0))
+    slots = array_at(rows.slot_mapping, num_tokens, np.int64(0))
+    for token in prange(num_tokens):
+        query = qkv + 2 * token * (num_heads + 2 * num_kv_heads) * dim
+        key = query + 2 * num_heads * dim
+        rotate_token(_BITS, query, num_heads, key, num_kv_heads, fixed.cos_sin + 4 * positions[token] * dim, dim)
+        store_token(
+            _BITS, key, key + 2 * num_kv_heads * dim, slots[token], num_kv_heads, fixed.block_size, dim, layer[_KEYS],
+            layer[_VALUES],
+        )  # fmt: skip
+
+
+_rotate_and_store, _rotate_and_store_parallel = _rotate_and_store_tokens
+
+
 @jit()
 def _attend(layer, shape, fixed, rows, memory, spent, workers):
     """From the residual to the attended heads."""
     num_tokens, dim, num_heads, num_kv_heads = rows.num_tokens, shape.head_dim, shape.num_heads, shape.num_kv_heads
     step = (num_heads + 2 * num_kv_heads) * dim
-    query, key = memory.qkv, memory.qkv + 2 * num_heads * dim
-    value = key + 2 * num_kv_heads * dim
+    query = memory.qkv
     now = cycles()
     add_and_norm(
         _BITS, num_tokens, shape.hidden, memory.delta, memory.residual, layer[_INPUT_NORM], shape.eps, memory.normed,
@@ -237,17 +253,12 @@ def _attend(layer, shape, fixed, rows, memory, spent, workers):
     now = _clock(_NORM, now, spent)
     _linear(num_tokens, memory.normed, shape.hidden, layer[_QKV_AT:], query, step, workers)
     now = _clock(_QKV, now, spent)
-    rotate(
-        _BITS, num_tokens, rows.positions, query, step, num_heads, key, step, num_kv_heads, fixed.cos_sin,
-        fixed.max_position, dim,
-    )  # fmt: skip
-    now = _clock(_ROTATE, now, spent)
     # Every row's keys and values are stored before any row attends: rows may share blocks.
-    store(
-        _BITS, num_tokens, key, step, value, step, fixed.num_blocks, num_kv_heads, fixed.block_size, dim,
-        layer[_KEYS], layer[_VALUES], rows.slot_mapping,
-    )  # fmt: skip
-    now = _clock(_STORE, now, spent)
+    if num_tokens * (num_heads + num_kv_heads) * dim < PARALLEL_INSIDE_FROM:
+        _rotate_and_store(layer, shape, fixed, rows, query)
+    else:
+        _rotate_and_store_parallel(layer, shape, fixed, rows, query)
+    now = _clock(_ROTATE_STORE, now, spent)
     attend_tokens(
         query, 2 * step, layer[_KEYS], layer[_VALUES], num_kv_heads, num_heads // num_kv_heads, fixed.block_size, dim,
         rows.num_rows, rows.block_table, rows.table_width, rows.query_start_loc, rows.seq_lens, dim**-0.5,

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numba import prange
 
-from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, is_dense, jit, jit_both, narrow, product, run, widen
+from kernels.cpu import LIKE, array_at, is_dense, jit, jit_both, narrow, product, run, size_of, widen
 
 
 def make_cos_sin(max_len: int, head_dim: int, theta: float) -> torch.Tensor:
@@ -33,51 +33,33 @@ def _rotate_on_cpu(positions: torch.Tensor, query: torch.Tensor, key: torch.Tens
     run(
         _rotate_cpu, query.numel() + key.numel(), LIKE[query.dtype], len(positions), positions.data_ptr(),
         query.data_ptr(), query.stride(0), query.shape[1], key.data_ptr(), key.stride(0), key.shape[1],
-        cos_sin.data_ptr(), *cos_sin.shape,
+        cos_sin.data_ptr(), cos_sin.shape[1],
     )  # fmt: skip
+
+
+@jit()
+def rotate_token(like, query_at, num_heads, key_at, num_kv_heads, cos_sin_at, dim):
+    """Turn one token's query [H, D] and key [KH, D], each dense, by its row [D] of cosines and sines."""
+    half, size = dim // 2, dim * size_of(like)
+    cos, sin = array_at(cos_sin_at, (2, half), np.float32(0))
+    for head in range(num_heads + num_kv_heads):
+        at = query_at + head * size if head < num_heads else key_at + (head - num_heads) * size
+        first, second = array_at(at, (2, half), like)
+        for i in range(half):
+            a, b = widen(first[i]), widen(second[i])
+            first[i] = narrow(a * cos[i] - product(b, sin[i]), first[0])
+            second[i] = narrow(b * cos[i] + product(a, sin[i]), first[0])
 
 
 @jit_both
 def _rotate_cpu(
-    like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
-    max_len, dim,
+    like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at, dim,
 ):  # fmt: skip
-    positions = array_at(positions_at, num_tokens, np.int64(0))
-    cos_sin = array_at(cos_sin_at, (max_len, dim), np.float32(0))
-    query, key = array_at(query_at, num_tokens * query_step, like), array_at(key_at, num_tokens * key_step, like)
-    half = dim // 2
+    positions, size = array_at(positions_at, num_tokens, np.int64(0)), size_of(like)
     for token in prange(num_tokens):
-        cos, sin = cos_sin[positions[token], :half], cos_sin[positions[token], half:]
-        for head in range(num_heads + num_kv_heads):
-            if head < num_heads:
-                row = query[token * query_step + head * dim :]
-            else:
-                row = key[token * key_step + (head - num_heads) * dim :]
-            first, second = row[:half], row[half:dim]
-            for i in range(half):
-                a, b = widen(first[i]), widen(second[i])
-                first[i] = narrow(a * cos[i] - product(b, sin[i]), row[0])
-                second[i] = narrow(b * cos[i] + product(a, sin[i]), row[0])
-
-
-_serial, _parallel = _rotate_cpu
-
-
-@jit()
-def rotate(
-    like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
-    max_len, dim,
-):  # fmt: skip
-    """Do rotary_embedding for a compiled caller, which holds PARALLEL_SECTION."""
-    if num_tokens * (num_heads + num_kv_heads) * dim < PARALLEL_INSIDE_FROM:
-        _serial(
-            like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
-            max_len, dim,
-        )  # fmt: skip
-    else:
-        _parallel(
-            like, num_tokens, positions_at, query_at, query_step, num_heads, key_at, key_step, num_kv_heads, cos_sin_at,
-            max_len, dim,
+        rotate_token(
+            like, query_at + token * query_step * size, num_heads, key_at + token * key_step * size, num_kv_heads,
+            cos_sin_at + 4 * positions[token] * dim, dim,
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from kernels.cpu import LIKE, array_at, is_dense, jit
+from kernels.cpu import LIKE, array_at, is_dense, jit, size_of
 from kernels.triton_support import tl, triton
 
 
@@ -35,29 +35,39 @@ def _store_kv_on_cpu(
 ) -> None:
     key, value = (x if is_dense(x) else x.contiguous() for x in (key, value))
     slots = slots.contiguous()
-    store(
+    _store(
         LIKE[key.dtype], len(slots), key.data_ptr(), key.stride(0), value.data_ptr(), value.stride(0),
-        *key_cache.shape, key_cache.data_ptr(), value_cache.data_ptr(), slots.data_ptr(),
+        *key_cache.shape[1:], key_cache.data_ptr(), value_cache.data_ptr(), slots.data_ptr(),
     )  # fmt: skip
 
 
 @jit()
-def store(
-    like, num_tokens, key_at, key_step, value_at, value_step,
-    num_blocks, num_heads, block_size, dim, key_cache_at, value_cache_at, slots_at,
+def store_token(like, key_at, value_at, slot, num_heads, block_size, dim, key_cache_at, value_cache_at):
+    """Copy one token's key and value [KH, D], each dense, into a slot that exists."""
+    size = dim * size_of(like)
+    target = (slot // block_size * num_heads * block_size + slot % block_size) * size
+    for head in range(num_heads):
+        at = target + head * block_size * size
+        keys, key_slots = array_at(key_at + head * size, dim, like), array_at(key_cache_at + at, dim, like)
+        values, value_slots = array_at(value_at + head * size, dim, like), array_at(value_cache_at + at, dim, like)
+        for d in range(dim):
+            key_slots[d] = keys[d]
+        for d in range(dim):
+            value_slots[d] = values[d]
+
+
+@jit()
+def _store(
+    like, num_tokens, key_at, key_step, value_at, value_step, num_heads, block_size, dim, key_cache_at, value_cache_at,
+    slots_at,
 ):  # fmt: skip
-    shape = (num_blocks, num_heads, block_size, dim)
-    key_cache, value_cache = array_at(key_cache_at, shape, like), array_at(value_cache_at, shape, like)
-    keys, values = array_at(key_at, num_tokens * key_step, like), array_at(value_at, num_tokens * value_step, like)
-    slots = array_at(slots_at, num_tokens, np.int64(0))
+    slots, size = array_at(slots_at, num_tokens, np.int64(0)), size_of(like)
     for token in range(num_tokens):
-        if slots[token] < 0:
-            continue
-        block, offset = slots[token] // block_size, slots[token] % block_size
-        for head in range(num_heads):
-            at = head * dim
-            key_cache[block, head, offset] = keys[token * key_step + at :][:dim]
-            value_cache[block, head, offset] = values[token * value_step + at :][:dim]
+        if slots[token] >= 0:
+            store_token(
+                like, key_at + token * key_step * size, value_at + token * value_step * size, slots[token], num_heads,
+                block_size, dim, key_cache_at, value_cache_at,
+            )  # fmt: skip
 
 
 def _store_kv_torch(
