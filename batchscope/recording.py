@@ -1,7 +1,7 @@
 """A file to record a server's run in, made before the model is loaded so that a bad name is told at once."""
 
+import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from engine.async_llm import AsyncLLM
@@ -9,11 +9,11 @@ from engine.config import ConfigError, EngineConfig
 from tracer.recording import Recording
 from tracer.schema import SCHEMA_VERSION
 from tracer.trace_format import Header
-from tracer.trace_writer import TraceWriter
+from tracer.trace_writer import Scan, TraceWriter
 from webui.page_facts import EngineFacts
 
 
-@contextmanager
+@contextlib.contextmanager
 def recording_to(path: Path | None, config: EngineConfig) -> Iterator[TraceWriter | None]:
     """Make the file, None for none; leave nothing where the block ends before the recording has begun.
 
@@ -44,8 +44,16 @@ def begin_recording(llm: AsyncLLM, writer: TraceWriter) -> Recording:
         config=facts.config(),
     )
     try:
-        writer.begin(header, facts.vocabulary()[0])
+        writer.begin(header, facts.vocabulary()[0], _compiled_scan())
     except BaseException:
         llm.shutdown()
         raise
     return Recording(llm.log, writer)
+
+
+def _compiled_scan() -> Scan:
+    from batchscope.trace_scan import scan  # numba takes half a second to import
+
+    with contextlib.suppress(OSError):  # it has compiled the function before it tries to save it
+        scan(b"\x90", [])
+    return scan
