@@ -8,6 +8,8 @@ Two cores, 9 heads, microseconds of a layer through torch's fused attention of g
 153, 512 tokens 1,126 / 744; and torch's would need the layers one by one.
 """
 
+import math
+
 import numpy as np
 
 from kernels.amx import TILE_BYTES, TILE_INPUTS, TILE_ROWS, tile_dot, tile_load, tile_store, tile_zero
@@ -17,13 +19,15 @@ from kernels.vectors import (
     floats_at,
     greater,
     multiply_add,
-    power_of_e,
+    power_of_two,
     quotient,
     spread,
     store,
     store_bfloat16s,
     store_pairs,
 )
+
+LOG2_E, HIDDEN = np.float32(math.log2(math.e)), np.float32(-1e30)
 
 
 @jit()
@@ -50,36 +54,39 @@ def score_tile(keys, tiles, scores):
 
 
 @jit()
-def _hide(scores, num_tokens, group, context, value):
-    """Put a value in the place of the scores of keys that a column does not see, up to whole tiles."""
+def _hide(scores, num_tokens, group, context):
+    """Make low the scores of keys that a column does not see, up to whole tiles, so that they weigh nothing."""
     end = (context + TILE_INPUTS - 1) // TILE_INPUTS * TILE_INPUTS
     for token in range(num_tokens):
         for t in range(context - num_tokens + 1 + token, end):
             for i in range(token * group, (token + 1) * group):
-                scores[t, i] = value
+                scores[t, i] = HIDDEN
+
+
+@jit()
+def _highest(at, num_keys):
+    """Return each column's highest score; four keys at a time, so that one comparison need not wait for the other."""
+    a = b = c = d = floats_at(at)
+    for t in range(0, num_keys, 4):
+        a, b = greater(a, floats_at(at + 64 * t)), greater(b, floats_at(at + 64 * t + 64))
+        c, d = greater(c, floats_at(at + 64 * t + 128)), greater(d, floats_at(at + 64 * t + 192))
+    return greater(greater(a, b), greater(c, d))
 
 
 @jit()
 def _softmax(scores, scale, num_tokens, group, context, totals, pairs):
     """Make weights of a run's scores [keys, 16], at most 1, rounded to bfloat16: a row of pairs has those of two keys.
 
-    totals [16] get their sums before they are rounded. Keys that a column does not see weigh 0, up to whole tiles.
+    totals [16] get their sums before they are rounded.
     """
     at, num_keys = scores.ctypes.data, (context + TILE_INPUTS - 1) // TILE_INPUTS * TILE_INPUTS
-    _hide(scores, num_tokens, group, context, np.float32(-1e30))
-    highest = floats_at(at)
-    for t in range(1, context):
-        highest = greater(highest, floats_at(at + 64 * t))
-    factor, shift = spread(scale), multiply_add(highest, spread(-scale), spread(np.float32(0)))
-    total, even = spread(np.float32(0)), (context - num_tokens + 1) // 2 * 2  # keys that every column sees
-    for t in range(even, num_keys):
-        store(at + 64 * t, power_of_e(multiply_add(floats_at(at + 64 * t), factor, shift)))
-    _hide(scores, num_tokens, group, context, np.float32(0))
+    _hide(scores, num_tokens, group, context)
+    factor, zero = spread(scale * LOG2_E), spread(np.float32(0))
+    shift = multiply_add(_highest(at, num_keys), spread(-scale * LOG2_E), zero)
+    total = zero
     for t in range(0, num_keys, 2):
-        first, second = floats_at(at + 64 * t), floats_at(at + 64 * (t + 1))
-        if t < even:
-            first = power_of_e(multiply_add(first, factor, shift))
-            second = power_of_e(multiply_add(second, factor, shift))
+        first = power_of_two(multiply_add(floats_at(at + 64 * t), factor, shift))
+        second = power_of_two(multiply_add(floats_at(at + 64 * (t + 1)), factor, shift))
         total = add(total, add(first, second))
         store_pairs(pairs.ctypes.data + 32 * t, first, second)
     store(totals.ctypes.data, total)

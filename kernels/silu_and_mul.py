@@ -1,5 +1,7 @@
 """The gated activation of the MLP: silu(gate) * up, from one fused product."""
 
+import math
+
 import numpy as np
 import torch
 from numba import prange, types
@@ -11,8 +13,7 @@ from kernels.vectors import (
     add,
     bfloat16s_at,
     multiply,
-    negative,
-    power_of_e,
+    power_of_two,
     quotient,
     rounded,
     spread,
@@ -33,10 +34,13 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return out
 
 
+_MINUS_LOG2_E = np.float32(-math.log2(math.e))
+
+
 @jit()
 def gated(gate, up):
     """Return silu(gate) * up of vectors of bfloat16, to be rounded."""
-    share = quotient(gate, add(spread(np.float32(1)), power_of_e(negative(gate))))
+    share = quotient(gate, add(spread(np.float32(1)), power_of_two(multiply(gate, spread(_MINUS_LOG2_E)))))
     return multiply(rounded(share), up)
 
 

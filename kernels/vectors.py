@@ -14,9 +14,9 @@ from numba.extending import models, overload, register_model
 from kernels.cpu import intrinsic
 
 WIDTH = 16
-# e**x is 2**whole times a polynomial of what is left of x * LOG2_E, as in kernels.cpu.
-LOG2_E, LOWEST_EXPONENT, HIGHEST_EXPONENT = math.log2(math.e), -126.0, 127.0
-EXP_TERMS = [math.log(2) ** k / math.factorial(k) for k in range(7)]
+# 2**x is 2**whole times a polynomial of what is left of x, as in kernels.cpu.
+LOWEST_EXPONENT, HIGHEST_EXPONENT = -126.0, 127.0
+POWER_TERMS = [math.log(2) ** k / math.factorial(k) for k in range(7)]
 # numba lets operations without flags of their own be reordered, here so and there otherwise.
 PINNED = ("nsz",)
 _FLOATS, _INTS, _HALVES, _SHORTS = (
@@ -24,7 +24,9 @@ _FLOATS, _INTS, _HALVES, _SHORTS = (
 )
 
 
-_HAS_INSTRUCTION = binding.get_host_cpu_features().get("avx512bf16", False)  # for 16 bfloat16 of 16 float32
+_FEATURES = binding.get_host_cpu_features()
+_HAS_ROUNDING = _FEATURES.get("avx512bf16", False)  # an instruction for 16 bfloat16 of 16 float32
+_HAS_SCALING = _FEATURES.get("avx512f", False)  # and one for 16 float32 times powers of two
 
 
 class Vector(types.Type):
@@ -105,7 +107,7 @@ def _rounded(builder: Any, vector: Any) -> Any:
 
     A processor's own instruction makes zeros of what is below 1e-38, and keeps more bits of a NaN.
     """
-    if _HAS_INSTRUCTION:
+    if _HAS_ROUNDING:
         kind = ir.FunctionType(_SHORTS, [_FLOATS])
         name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
@@ -197,38 +199,39 @@ def multiply(typingctx, a, b):
 
 
 @intrinsic
-def negative(typingctx, x):
-    """Return -x."""
-    return floats(floats), lambda context, builder, signature, args: builder.fneg(args[0])
-
-
-@intrinsic
 def quotient(typingctx, a, b):
     """Return a / b, each rounded once, never by way of an estimate."""
     return floats(floats, floats), lambda context, builder, signature, args: builder.fdiv(*args, flags=PINNED)
 
 
+def _call(builder: Any, name: str, *operands: Any) -> Any:
+    kind = ir.FunctionType(_FLOATS, [operand.type for operand in operands])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}"), operands)
+
+
+def _scaled(builder: Any, power: Any, whole: Any) -> Any:
+    """Return power * 2**whole."""
+    if _HAS_SCALING:
+        mask, rounding = ir.Constant(ir.IntType(16), -1), ir.Constant(ir.IntType(32), 4)
+        return _call(builder, "x86.avx512.mask.scalef.ps.512", power, whole, power, mask, rounding)
+    lowest, highest = all_of(_FLOATS, LOWEST_EXPONENT), all_of(_FLOATS, HIGHEST_EXPONENT)
+    whole = builder.select(builder.fcmp_ordered("<", whole, lowest), lowest, whole)
+    whole = builder.select(builder.fcmp_ordered(">", whole, highest), highest, whole)
+    exponent = builder.add(builder.fptosi(whole, _INTS), all_of(_INTS, 127))
+    return builder.fmul(power, builder.bitcast(builder.shl(exponent, all_of(_INTS, 23)), _FLOATS), flags=PINNED)
+
+
 @intrinsic
-def power_of_e(typingctx, x):
-    """Return e**x, element by element, as kernels.cpu.exp has it, but rounded alike wherever it is compiled into."""
+def power_of_two(typingctx, x):
+    """Return 2**x, element by element, good to float32's last bit, rounded alike wherever it is compiled into."""
 
     def codegen(context, builder, signature, args):
-        def call(name, *operands):
-            kind = ir.FunctionType(_FLOATS, [_FLOATS] * len(operands))
-            return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v16f32"), operands)
-
-        lowest, highest = all_of(_FLOATS, LOWEST_EXPONENT), all_of(_FLOATS, HIGHEST_EXPONENT)
-        y = builder.fmul(args[0], all_of(_FLOATS, LOG2_E), flags=PINNED)
-        y = builder.select(builder.fcmp_ordered("<", y, lowest), lowest, y)
-        y = builder.select(builder.fcmp_ordered(">", y, highest), highest, y)
-        whole = call("floor", builder.fadd(y, all_of(_FLOATS, 0.5), flags=PINNED))
-        f = builder.fsub(y, whole, flags=PINNED)
-        power = all_of(_FLOATS, EXP_TERMS[-1])
-        for term in EXP_TERMS[-2::-1]:
-            power = call("fma", f, power, all_of(_FLOATS, term))
-        exponent = builder.add(builder.fptosi(whole, _INTS), all_of(_INTS, 127))
-        scale = builder.bitcast(builder.shl(exponent, all_of(_INTS, 23)), _FLOATS)
-        return builder.fmul(power, scale, flags=PINNED)
+        whole = _call(builder, "roundeven.v16f32", args[0])
+        rest = builder.fsub(args[0], whole, flags=PINNED)
+        power = all_of(_FLOATS, POWER_TERMS[-1])
+        for term in POWER_TERMS[-2::-1]:
+            power = _call(builder, "fma.v16f32", rest, power, all_of(_FLOATS, term))
+        return _scaled(builder, power, whole)
 
     return floats(floats), codegen
 
