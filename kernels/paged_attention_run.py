@@ -4,8 +4,8 @@ The queries that share keys, those of a kv head's group for as many tokens in a 
 tile. The scores of the whole context are made first, then each column's softmax, then its weighted sum of values, 32
 at a time, by weights that are rounded to bfloat16. A column is calculated alike whatever stands beside it.
 
-Two cores, 9 heads, microseconds of a layer through torch's fused attention of gathered blocks / this: 128 tokens 189 /
-153, 512 tokens 1,126 / 744; and torch's would need the layers one by one.
+Two cores, 9 heads, microseconds of a layer through torch's fused attention of gathered blocks / this: 128 tokens 213 /
+92, 512 tokens 1,247 / 600; and torch's would need the layers one by one.
 """
 
 import math

@@ -11,7 +11,6 @@ import pytest
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-from kernels.flat_index import flat_index_triton  # noqa: E402 (it needs Triton)
 
 SIGNATURES = {
     "slot_mapping": {
@@ -88,9 +87,12 @@ def stored_equal_the_reference():
         assert all(torch.equal(a, b) for a, b in zip(caches, expected, strict=True))
 
 
-@triton.jit
-def index_of(rows, out, width):
-    tl.store(out, flat_index_triton(tl.load(rows), 7, width))
+if __name__ == "__main__":
+    from kernels.flat_index import flat_index_triton
+
+    @triton.jit
+    def index_of(rows, out, width):
+        tl.store(out, flat_index_triton(tl.load(rows), 7, width))
 
 
 def index_is_64_bits_wide():
