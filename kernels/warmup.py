@@ -19,8 +19,8 @@ from kernels.store_kv import store_kv
 def warmup(dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
     """Compile every CPU kernel for dtype, or load it from numba's disk cache. Does nothing for another device.
 
-    Once per machine and dtype it takes about half a minute, from the cache below one. A cache that can't be written (a
-    full disk) costs the time again at the next start, nothing else.
+    Once per machine and dtype it takes up to a minute, with the model's own kernels; from the cache below a second. A
+    cache that can't be written (a full disk) costs the time again at the next start, nothing else.
     """
     if torch.device(device).type != "cpu":
         return
