@@ -18,6 +18,7 @@ from kernels.vectors import (
     add,
     floats_at,
     greater,
+    multiply,
     multiply_add,
     power_of_two,
     quotient,
@@ -81,9 +82,8 @@ def _softmax(scores, scale, num_tokens, group, context, totals, pairs):
     """
     at, num_keys = scores.ctypes.data, (context + TILE_INPUTS - 1) // TILE_INPUTS * TILE_INPUTS
     _hide(scores, num_tokens, group, context)
-    factor, zero = spread(scale * LOG2_E), spread(np.float32(0))
-    shift = multiply_add(_highest(at, num_keys), spread(-scale * LOG2_E), zero)
-    total = zero
+    factor, total = spread(scale * LOG2_E), spread(np.float32(0))
+    shift = multiply(_highest(at, num_keys), spread(-scale * LOG2_E))
     for t in range(0, num_keys, 2):
         first = power_of_two(multiply_add(floats_at(at + 64 * t), factor, shift))
         second = power_of_two(multiply_add(floats_at(at + 64 * (t + 1)), factor, shift))
@@ -127,11 +127,9 @@ def _sum_values(turned, context, pairs, sums):
 def _write(sums, totals, num_columns, group, rounded, out, out_step):
     """Write a run's columns of sums [D, 16], divided by the totals of their weights."""
     dim = sums.shape[0]
-    zero = spread(np.float32(0))
     inverse = quotient(spread(np.float32(1)), floats_at(totals.ctypes.data))
     for d in range(dim):
-        shares = multiply_add(floats_at(sums.ctypes.data + 64 * d), inverse, zero)
-        store_bfloat16s(rounded.ctypes.data + 32 * d, shares)
+        store_bfloat16s(rounded.ctypes.data + 32 * d, multiply(floats_at(sums.ctypes.data + 64 * d), inverse))
     for i in range(num_columns):
         target = array_at(out + i // group * out_step + 2 * (i % group) * dim, dim, np.uint16(0))
         for d in range(dim):

@@ -15,7 +15,7 @@ from kernels.cpu import intrinsic
 
 WIDTH = 16
 # 2**x is 2**whole times a polynomial of what is left of x, as in kernels.cpu.
-LOWEST_EXPONENT, HIGHEST_EXPONENT = -126.0, 127.0
+LOWEST_EXPONENT, HIGHEST_EXPONENT = -126.0, 128.0  # the highest makes infinity
 POWER_TERMS = [math.log(2) ** k / math.factorial(k) for k in range(7)]
 # numba lets operations without flags of their own be reordered, here so and there otherwise.
 PINNED = ("nsz",)

@@ -83,6 +83,29 @@ def test_kernels_load_without_triton():
     assert done.stdout == "None\n", done.stderr
 
 
+WITHOUT_AVX512 = """
+import llvmlite.binding as binding
+host = binding.get_host_cpu_features()
+kept = type(host)({name: has and "avx512" not in name and "amx" not in name for name, has in host.items()})
+binding.get_host_cpu_features = lambda: kept
+import torch
+from kernels import vectors
+from kernels.silu_and_mul import silu_and_mul, silu_and_mul_reference
+assert not (vectors._HAS_ROUNDING or vectors._HAS_SCALING)
+x = torch.cat([torch.linspace(-100, 100, 42), torch.tensor([0.0, 1e4, -1e4, 1e38, -1e38, float("nan")])])
+gate_up = torch.cat([x, torch.randn(48)]).bfloat16()[None]
+torch.testing.assert_close(
+    silu_and_mul(gate_up), silu_and_mul_reference(gate_up), atol=1e-30, rtol=1.6e-2, equal_nan=True
+)
+"""
+
+
+def test_bfloat16_vectors_need_no_instruction_of_avx512(tmp_path):
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", WITHOUT_AVX512], capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_parallel_kernel_takes_torchs_number_of_threads():
     before = torch.get_num_threads()
     try:
