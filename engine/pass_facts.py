@@ -51,6 +51,8 @@ def grammar_bitmask(grammar_output: GrammarOutput | None) -> Described:
 
 
 def process_aborts(scheduler: Scheduler, aborted: list[str]) -> Described:
+    if not aborted:
+        return {"facts": {"aborted": []}}
     return {
         "facts": {"aborted": aborted},
         "requests": aborted_changes(aborted),

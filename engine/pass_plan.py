@@ -1,5 +1,6 @@
 """What the scheduler has decided so far for one pass."""
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ class PassPlan:
         self.num_scheduled_tokens[request.request_id] = num_new_tokens
         self.token_budget -= num_new_tokens
         if self.why is not None:
-            self.why[request.request_id] = ["scheduled", {"num_new_tokens": num_new_tokens}]
+            self.why[request.request_id] = _scheduled(num_new_tokens)
 
     def unschedule(self, request: Request) -> None:
         """Take back the tokens of a running request that is preempted after all."""
@@ -63,6 +64,11 @@ class PassPlan:
             num_computed_tokens=[request.num_computed_tokens for request in requests],
             num_output_tokens=[request.num_output_tokens for request in requests],
         )
+
+
+@functools.cache
+def _scheduled(num_new_tokens: int) -> Why:
+    return ["scheduled", {"num_new_tokens": num_new_tokens}]
 
 
 def _new_request_data(request: Request, kv_cache_manager: KVCacheManager) -> NewRequestData:

@@ -3,6 +3,7 @@
 Read it from top to bottom as a pass goes: update, prepare, forward, park, sample.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -74,6 +75,7 @@ class GPUModelRunner:
         self.discard_request_mask = buffer(max_num_reqs, torch.bool)
         self.sample_positions = buffer(max_num_reqs, torch.int64)
         self.prepare_inputs_event = torch.cuda.Event() if device.type == "cuda" else None
+        self.forward_facts = functools.cache(functools.partial(trace_facts.forward, model, device))
 
     # ---- execute_model: update, prepare, forward, park ----------------------------------------------------------
 
@@ -104,7 +106,7 @@ class GPUModelRunner:
                 self.input_ids.gpu[:num_tokens], self.positions.gpu[:num_tokens], intermediate_tensors
             )
         if self.trace:
-            self.trace.mark(Phase.FORWARD, lambda: trace_facts.forward(self, num_tokens))
+            self.trace.mark(Phase.FORWARD, lambda: self.forward_facts(num_tokens))
 
         if not get_pp_group().is_last_rank:
             return hidden_states

@@ -57,10 +57,9 @@ def attention_metadata(metadata: AttentionMetadata, block_table: BlockTable) -> 
     }
 
 
-def forward(runner: "GPUModelRunner", num_tokens: int) -> dict[str, Any]:
-    dtype = str(runner.model.dtype).removeprefix("torch.")
-    path = runner.model.path(num_tokens)
-    return {"num_tokens": num_tokens, "dtype": dtype, "device": str(runner.device), "path": path}
+def forward(model: Any, device: torch.device, num_tokens: int) -> dict[str, Any]:
+    dtype = str(model.dtype).removeprefix("torch.")
+    return {"num_tokens": num_tokens, "dtype": dtype, "device": str(device), "path": model.path(num_tokens)}
 
 
 def park_logits(runner: "GPUModelRunner", logits: torch.Tensor) -> dict[str, Any]:

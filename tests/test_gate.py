@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from helpers.fake_executor import fake_config, request
 from helpers.held_engine import Watched
-from helpers.recorded import header_of
+from helpers.recorded import header_of, write_all
 from helpers.threads import one_thread
 from helpers.tiny_engine import ask, solo, tiny
 
@@ -110,9 +110,8 @@ def test_a_run_that_was_held_inside_its_passes_is_recorded_and_replayed_as_any_o
     writer.begin(header_of(max_num_seqs), msgspec.msgpack.encode({"tokens": [], "special": []}))
     state, sent = new_state(max_num_seqs), [encode(entry) for entry in engine.entries]
     for data in sent:
-        writer.append(data)
         fold(state, decode(data))
-    writer.close()
+    write_all(writer, sent, max_num_seqs)
     reader = TraceReader(tmp_path / "held.trace")
     assert reader.entries(0, reader.last_seq) == sent
     assert reader.state() == state

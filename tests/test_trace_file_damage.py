@@ -11,11 +11,12 @@ import zlib
 
 import msgspec
 import pytest
-from helpers.recorded import header_of, write
+from helpers.recorded import header_of, write, write_all
 
 from batchscope.recorded import check
 from tracer.explain import explain
 from tracer.fold import fold, new_state
+from tracer.log import Log
 from tracer.planes import pack_planes, take
 from tracer.schema import SCHEMA_VERSION, EventRecord, PassRecord, PhaseRecord, decode, encode
 from tracer.trace_format import (
@@ -64,11 +65,7 @@ def small(tmp_path_factory):
     path = tmp_path_factory.mktemp("trace") / "small.bscope"
     writer = TraceWriter(path)
     writer.begin(header_of(1), VOCABULARY)
-    for number, data in enumerate(small_entries()):
-        writer.append(data)
-        if number in (1, 4, 7):
-            writer.flush()
-    writer.close()
+    write_all(writer, small_entries(), 1, ends=(1, 4, 7))
     return path.read_bytes(), [entry.offset + entry.length for entry in writer.index]
 
 
@@ -312,17 +309,19 @@ def test_a_disk_that_takes_no_more_leaves_whole_blocks(tmp_path):
     path = tmp_path / "full.bscope"
     writer = TraceWriter(path)
     writer.begin(header_of(1), VOCABULARY)
-    entries = small_entries()
-    writer.append(entries[0])
-    writer.flush()
+    entries, log = small_entries(), Log(1)
+    log.append(entries[0])
+    log.cut()
+    writer.write(*log.edges(0), entries[:1])
+    for data in entries[1:]:
+        log.append(data)
+    log.cut()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (writer.size + 50, before[1]))
     try:
-        for data in entries[1:]:
-            writer.append(data)
         with pytest.raises(OSError, match="too large"):
-            writer.flush()
+            writer.write(*log.edges(1), entries[1:])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

@@ -35,6 +35,21 @@ def block_of(log, number):
     return read_block(section, BlockEntry(0, len(section), log.spans()[number]))
 
 
+def test_a_block_that_is_cut_grows_no_more():
+    entries = long_run()
+    log = filled(entries[:10])
+    assert log.num_closed_blocks == 0
+    log.cut()
+    log.cut()  # nothing is open: no empty block
+    before = block_of(log, 0)
+    for data in entries[10:30]:
+        log.append(data)
+    assert [(span.first_pass, span.num_passes) for span in log.spans()] == [(0, 10), (10, 20)]
+    assert log.num_closed_blocks == 1
+    assert block_of(log, 0) == before
+    assert block_of(log, 1).entries == entries[10:30]
+
+
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
     return TraceReader(write(tmp_path_factory.mktemp("history") / "run.bscope"))

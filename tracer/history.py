@@ -24,8 +24,8 @@ FAST = 1  # how hard to deflate what is not kept for long
 class Edges(msgspec.Struct):
     """What a block needs besides its entries: the keyframe before it, and the requests that finished in it."""
 
-    keyframe: dict[str, Any]
-    ended: list[Any]
+    keyframe: msgspec.Raw  # of a map
+    ended: msgspec.Raw  # of a list
 
 
 class Cuts:
@@ -53,9 +53,19 @@ class Cuts:
             self._keyframe = msgspec.Raw(msgspec.msgpack.encode(self._cutter.begin(entry.seq)))
         self._cutter.fold(entry, size)
         if self._cutter.full:
+            self.cut()
+
+    def cut(self) -> None:
+        """End the open block, if there is one."""
+        if self._cutter.num_entries:
             self._kept.append(zlib.compress(self._open_edges(), FAST))
             self._spans.append(self._cutter.span)
             self._cutter.cut()
+
+    @property
+    def num_closed(self) -> int:
+        """How many blocks grow no more."""
+        return len(self._spans)
 
     def spans(self) -> list[Span]:
         """The span of every block; the last one may grow."""
@@ -101,7 +111,8 @@ class History:
 def _section(span: Span, edges: Edges, entries: list[bytes]) -> bytes:
     """The entries stand in it as their bytes, so that nothing has to be decoded for it."""
     numbers: list[int] = []
-    take(edges.keyframe, numbers)
-    take(edges.ended, numbers)
-    content = {"keyframe": edges.keyframe, "entries": entries, "ended": edges.ended}
+    keyframe, ended = (msgspec.msgpack.decode(edge) for edge in (edges.keyframe, edges.ended))
+    take(keyframe, numbers)
+    take(ended, numbers)
+    content = {"keyframe": keyframe, "entries": entries, "ended": ended}
     return pack(BLCK, pack_planes(content, numbers), SPAN.pack(*span), FAST)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tracer.history import Cuts, Edges, History
-from tracer.lifetimes import Lifetimes
+from tracer.lifetimes import Lifetime, Lifetimes
 from tracer.schema import decode_changes
 from tracer.spill import Gone, Spill
 from tracer.trace_format import Span
@@ -20,13 +20,13 @@ __all__ = ["Gone", "Log"]
 
 MEMORY_BYTES = 32 << 20
 SPILL_BYTES = 1 << 30
-FOLD_EVERY = 256  # entries that may wait to be folded
+FOLD_EVERY = 64  # entries that may wait to be folded: one by one each would find the caches cold
 
 
 class Log:
     """Takes encoded entries in the order of their seq, from one thread, and serves them to many.
 
-    Memory is bounded by `memory_bytes` (or the newest 257 entries, where those are larger), some 16 bytes an entry to
+    Memory is bounded by `memory_bytes` (or the newest 65 entries, where those are larger), some 16 bytes an entry to
     find the older ones, and the lifetimes of KEPT_LIFETIMES requests; the temporary files by `spill_bytes` and by what
     tracer.history keeps.
     """
@@ -114,6 +114,18 @@ class Log:
         with self._changed:
             self._catch_up()
             return self._cuts.spans()[number], self._cuts.edges(number)
+
+    @property
+    def num_closed_blocks(self) -> int:
+        """How many of the blocks grow no more, as far as entries have been folded."""
+        return self._cuts.num_closed
+
+    def cut(self) -> list[tuple[str, Lifetime]]:
+        """End the open block, if there is one; return the lifetimes of all requests up to there."""
+        with self._changed:
+            self._catch_up()
+            self._cuts.cut()
+            return self._lifetimes.all()
 
     def wait(self, seq: int, timeout: float | None = None) -> bool:
         """Wait until an entry after `seq` exists; return whether it does."""

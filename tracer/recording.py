@@ -8,28 +8,31 @@ from tracer.log import Gone, Log
 from tracer.trace_format import TraceError
 from tracer.trace_writer import TraceWriter
 
-STEP = 64  # entries taken from the log at a time
-EVERY_S = 1.0  # so often: waking up for each pass would cost the engine more; after so long without one, all is written
+EVERY_S = 0.25  # so often the log is looked at: waking up for each pass would cost the engine more
+QUIET = 4  # after so many looks without anything new, all is written
 
 logger = logging.getLogger(__name__)
 
 
 class Recording(threading.Thread):
-    """Follows a log into a TraceWriter that has begun. When the file takes no more, it stops and the engine goes on."""
+    """Writes the blocks that the log cuts its run into to a TraceWriter that has begun.
+
+    When the file takes no more, it stops and the engine goes on.
+    """
 
     def __init__(self, log: Log, writer: TraceWriter) -> None:
         super().__init__(name="recording", daemon=True)
         self.writer = writer
         self.stopped: str | None = None  # why nothing is recorded any more
         self._log = log
-        self._seq = -1  # of the last entry taken
+        self._seq = -1  # of the last entry written
         self._ending = threading.Event()
 
     def status(self) -> dict[str, Any]:
         """Return the file, its passes and bytes so far, why recording stopped and how many entries it lacks."""
         return {
             "file": self.writer.path.name,
-            "passes": self._recorded_passes() if self.stopped else self.writer.num_passes,
+            "passes": self.writer.num_passes,
             "bytes": self.writer.size,
             "blocks": len(self.writer.index),
             "stopped": self.stopped,
@@ -43,12 +46,17 @@ class Recording(threading.Thread):
         return f"Recorded {self.writer.num_passes} passes in {self.writer.path} ({self.writer.size / 1e6:.1f} MB)."
 
     def run(self) -> None:
+        last, quiet = -1, 0
         try:
             while not self._ending.wait(EVERY_S):
-                if not self._take():
-                    self.writer.flush()
-            self._take()
-            self.writer.close()
+                last, before = self._log.last_seq, last
+                quiet = quiet + 1 if last == before else 0
+                if quiet == QUIET:
+                    self._log.cut()
+                self._write()
+            lifetimes = self._log.cut()
+            self._write()
+            self.writer.close(lifetimes)
         except (OSError, TraceError, Gone, ValueError, TypeError) as error:
             self._give_up(error)
 
@@ -57,24 +65,15 @@ class Recording(threading.Thread):
         self._ending.set()
         self.join()
 
-    def _take(self) -> int:
-        """Take what the log has, and return how many entries it was."""
-        before = self._seq
-        while entries := self._log.entries(self._seq + 1, self._seq + STEP):
-            for data in entries:
-                self.writer.append(data)
-                self._seq += 1
-        return self._seq - before
+    def _write(self) -> None:
+        """Write the blocks that grow no more."""
+        for number in range(len(self.writer.index), self._log.num_closed_blocks):
+            span, edges = self._log.edges(number)
+            self.writer.write(span, edges, self._log.entries(span.first_seq, span.next_seq - 1))
+            self._seq = span.next_seq - 1
 
     def _give_up(self, error: Exception) -> None:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        blocks = self.writer.index
-        self._seq = blocks[-1].span.next_seq - 1 if blocks else -1
-        self.stopped = (
-            f"{self.writer.path.name} takes no more after pass {blocks[-1].span.next_pass - 1 if blocks else 0}: {why}"
-        )
+        self.stopped = f"{self.writer.path.name} takes no more after pass {max(self.writer.num_passes - 1, 0)}: {why}"
         logger.error("recording has stopped, and the engine goes on: %s", self.stopped)
         self.writer.abandon()
-
-    def _recorded_passes(self) -> int:
-        return self.writer.index[-1].span.next_pass if self.writer.index else 0

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from tracer.block_cutter import BlockCutter
-from tracer.lifetimes import Lifetimes
+from tracer.history import Edges
+from tracer.lifetimes import Lifetime
 from tracer.planes import pack_planes, take
-from tracer.schema import decode_changes
 from tracer.trace_format import (
     BLCK,
     FORMAT_VERSION,
@@ -23,6 +22,7 @@ from tracer.trace_format import (
     BlockEntry,
     Header,
     Index,
+    Span,
     TraceError,
     pack,
     trailer,
@@ -32,7 +32,7 @@ Scan = Callable[[bytes, list[int]], bytes | None]
 
 
 class TraceWriter:
-    """Takes log entries in the order of their seq, from one thread. Every block reaches the file by one write."""
+    """Used from one thread. Every block reaches the file by one write."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Make the file, which must not exist. Raises TraceError, with what to do, where it can't be made."""
@@ -52,10 +52,6 @@ class TraceWriter:
         scan: a faster way to take the numbers out of an entry, if there is one. It gets the entry and the list to put
         them in, and returns what is left, or None for an entry that it does not take.
         """
-        self._cutter = BlockCutter(header.max_num_seqs)
-        self._lifetimes = Lifetimes()
-        self._entries: list[Any] = []
-        self._numbers: list[int] = []
         self._scan = scan
         head = pack(HEAD, msgspec.msgpack.encode(header))
         try:
@@ -65,44 +61,27 @@ class TraceWriter:
             raise TraceError(f"{self.path} cannot be written: {error.strerror}: choose another place") from None
 
     @property
-    def pending(self) -> int:
-        """How many entries wait for their block to be written."""
-        return len(self._entries)
-
-    @property
     def num_passes(self) -> int:
-        """How many passes have been taken."""
-        return self._cutter.state["pass_id"] + 1
+        """How many passes are in the file."""
+        return self.index[-1].span.next_pass if self.index else 0
 
-    def append(self, data: bytes) -> None:
-        """Take the next entry; write the block once it is full. Raises OSError, TraceError."""
-        entry = decode_changes(data)
-        if not self._entries:
-            self._keyframe = self._packed(self._cutter.begin(entry.seq))
-        self._cutter.fold(entry, len(data))
-        self._lifetimes.observe(entry)
-        self._entries.append(self._taken(data))
-        if self._cutter.full:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the entries that wait as a block. Raises OSError, TraceError."""
-        if not self._entries:
-            return
-        span, ended = self._cutter.span, self._packed(self._cutter.ended())
-        content = {"keyframe": self._keyframe, "entries": self._entries, "ended": ended}
-        section = pack(BLCK, pack_planes(content, self._numbers), SPAN.pack(*span))
+    def write(self, span: Span, edges: Edges, entries: list[bytes]) -> None:
+        """Write the next block, with the entries of its span. Raises OSError, TraceError."""
+        numbers: list[int] = []
+        content = {
+            "keyframe": self._structure(edges.keyframe, numbers),
+            "entries": [self._taken(data, numbers) for data in entries],
+            "ended": self._structure(edges.ended, numbers),
+        }
+        section = pack(BLCK, pack_planes(content, numbers), SPAN.pack(*span))
         offset = self.size
         self._write(section)
         self.index.append(BlockEntry(offset, len(section), span))
-        self._cutter.cut()
-        self._entries, self._numbers = [], []
 
-    def close(self) -> None:
-        """Write what waits and the index, and see it to the disk. Raises OSError, TraceError."""
+    def close(self, lifetimes: list[tuple[str, Lifetime]]) -> None:
+        """Write the index and see it to the disk. Raises OSError, TraceError."""
         try:
-            self.flush()
-            index = msgspec.msgpack.encode(Index(self.index, self._lifetimes.all()))
+            index = msgspec.msgpack.encode(Index(self.index, lifetimes))
             self._write(pack(INDX, index) + trailer(self.size))
             os.fsync(self._file.fileno())
         finally:
@@ -126,24 +105,26 @@ class TraceWriter:
             raise
         self.size += len(data)
 
-    def _taken(self, data: bytes) -> Any:
+    def _taken(self, data: bytes, numbers: list[int]) -> Any:
         """Return an entry without its numbers, or as its bytes where other bytes would come of it."""
-        if self._scan and (skeleton := self._scan(data, self._numbers)):
+        if self._scan and (skeleton := self._scan(data, numbers)):
             return msgspec.Raw(skeleton)
-        plain, count = msgspec.msgpack.decode(data), len(self._numbers)
+        plain, count = msgspec.msgpack.decode(data), len(numbers)
         if msgspec.msgpack.encode(plain) != data:
             return data
         try:
-            return self._without_numbers(plain)
+            return _without_numbers(plain, numbers)
         except TypeError:
-            del self._numbers[count:]
+            del numbers[count:]
             return data
 
-    def _packed(self, value: Any) -> msgspec.Raw:
-        """Return what is read as a structure without its numbers; the value stays. Raises TypeError."""
-        return self._without_numbers(msgspec.msgpack.decode(msgspec.msgpack.encode(value)))
+    def _structure(self, edge: msgspec.Raw, numbers: list[int]) -> msgspec.Raw:
+        """Return what is read as a structure without its numbers. Raises TypeError."""
+        if self._scan and (skeleton := self._scan(bytes(edge), numbers)):
+            return msgspec.Raw(skeleton)
+        return _without_numbers(msgspec.msgpack.decode(edge), numbers)
 
-    def _without_numbers(self, plain: Any) -> msgspec.Raw:
-        """As msgpack until the block is written: as lists and maps it would keep the collector busy."""
-        take(plain, self._numbers)
-        return msgspec.Raw(msgspec.msgpack.encode(plain))
+
+def _without_numbers(plain: Any, numbers: list[int]) -> msgspec.Raw:
+    take(plain, numbers)
+    return msgspec.Raw(msgspec.msgpack.encode(plain))

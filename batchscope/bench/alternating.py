@@ -4,49 +4,60 @@ Two processes of one program differ by more than tracing costs: where their memo
 """
 
 import time
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from unittest.mock import patch
-
-import zmq
 
 from engine import core_process, process_client
 from engine.config import EngineConfig
 from engine.core_process import EngineCoreProc, run_engine_core
 from engine.process_client import ProcessClient
 
-STRETCH = 48  # passes
 SETTLING = 4  # passes of a round before its first stretch
-PATTERNS = (False, True, True, False), (True, False, False, True)  # so that what grows over a round cancels out
-ROUND_STRETCHES = len(PATTERNS[0])
-ROUND_PASSES = SETTLING + STRETCH * ROUND_STRETCHES + 1
+PATTERNS = (False, True, True, False), (True, False, False, True)  # so that what grows over four stretches cancels out
+PATTERN = len(PATTERNS[0])
+
+
+class Protocol(NamedTuple):
+    """How often recording is switched. The shorter the stretches, the less else changes from one to the next."""
+
+    stretch: int  # passes
+    late: int  # so many of them do not count: in them is done what the stretch before has left to be done
+    patterns: int  # in a round, of four stretches each
+
+    @property
+    def round_passes(self) -> int:
+        """How many passes all rows must decode for, so that the round is whole."""
+        return SETTLING + self.stretch * PATTERN * self.patterns + 1
 
 
 class AlternatingClient(ProcessClient):
     """`call("stretches")` returns [[recorded, seconds], ...], and forgets them."""
 
-    def __init__(self, *args: Any) -> None:
-        with patch.object(process_client, "run_engine_core", run_alternating_core):
+    def __init__(self, protocol: Protocol, *args: Any) -> None:
+        with patch.object(process_client, "run_engine_core", partial(run_alternating_core, protocol)):
             super().__init__(*args)
 
 
-def run_alternating_core(config: EngineConfig, folder: str) -> None:
+def run_alternating_core(protocol: Protocol, config: EngineConfig, folder: str) -> None:
     """What the child process runs."""
-    core_process.EngineCoreProc = AlternatingCoreProc  # type: ignore[misc]
+    core_process.EngineCoreProc = partial(AlternatingCoreProc, protocol)  # type: ignore[misc, assignment]
     run_engine_core(config, folder)
 
 
 class AlternatingCoreProc(EngineCoreProc):
-    """A round begins once every row decodes; it has one stretch for each entry of a pattern."""
+    """A round begins once every row decodes."""
 
-    def __init__(self, config: EngineConfig, context: zmq.Context, output: zmq.Socket, folder: str) -> None:
-        super().__init__(config, context, output, folder)
-        self._rows = config.scheduler_config.max_num_seqs
+    def __init__(self, protocol: Protocol, *args: Any) -> None:
+        super().__init__(*args)
+        self._protocol = protocol
+        self._rows = self.core.config.scheduler_config.max_num_seqs
         self._recorders = [(owner, name, getattr(owner, name)) for owner, name in self._what_records()]
         self._core_step, self.core.step = self.core.step, self._step  # type: ignore[method-assign]
         self._core_utility, self.core.utility = self.core.utility, self._utility  # type: ignore[method-assign]
         self._stretches: list[tuple[bool, float]] = []
         self._round: list[tuple[bool, float]] = []
-        self._num_rounds = self._passes = 0
+        self._passes = 0  # of the round
         self._began = 0.0
 
     def _what_records(self) -> list[tuple[Any, str]]:
@@ -59,26 +70,27 @@ class AlternatingCoreProc(EngineCoreProc):
     def _step(self) -> Any:
         scheduler = self.core.scheduler
         if len(scheduler.running) < self._rows or scheduler.waiting:
-            self._num_rounds += self._passes > 0
-            self._passes = 0
+            self._passes, self._round = 0, []  # a round that rows left before its end does not count
         else:
             self._passes += 1
-            self._turn(*divmod(self._passes - SETTLING, STRETCH))
+            if self._passes >= SETTLING:
+                self._turn(*divmod(self._passes - SETTLING, self._protocol.stretch))
         return self._core_step()
 
     def _turn(self, number: int, passes: int) -> None:
-        pattern = PATTERNS[self._num_rounds % len(PATTERNS)]
-        if passes or not 0 <= number <= len(pattern):
+        """Before pass `passes` of stretch `number`."""
+        num_stretches = self._protocol.patterns * PATTERN
+        if number > num_stretches or passes not in (0, self._protocol.late):
             return
         now = time.perf_counter()
+        if passes:
+            self._began = now
+            return
         if number:
-            self._round.append((pattern[number - 1], now - self._began))
-        if number == len(pattern):
+            self._round.append((_recorded(number - 1), now - self._began))
+        if number == num_stretches:
             self._stretches += self._round
-        if number in (0, len(pattern)):  # a round that rows left before its end does not count
-            self._round = []
-        self._began = now
-        recorded = number == len(pattern) or pattern[number]
+        recorded = number == num_stretches or _recorded(number)
         for owner, name, recorder in self._recorders:
             setattr(owner, name, recorder if recorded else None)
 
@@ -87,3 +99,8 @@ class AlternatingCoreProc(EngineCoreProc):
             return self._core_utility(method, args)
         stretches, self._stretches = self._stretches, []
         return stretches
+
+
+def _recorded(number: int) -> bool:
+    pattern, place = divmod(number, PATTERN)
+    return PATTERNS[pattern % len(PATTERNS)][place]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from batchscope.bench.protocol import prompts_of
-from engine.async_llm import AsyncLLM
+from engine.async_llm import AsyncLLM, MakeClient
 from engine.config import EngineConfig
 from engine.process_client import ProcessClient
 from engine.request_stream import RequestStream
@@ -43,7 +43,7 @@ class LiveEngine:
 
 
 @contextmanager
-def live_engine(rows: int, make_client: type[ProcessClient] = ProcessClient, **settings: Any) -> Iterator[LiveEngine]:
+def live_engine(rows: int, make_client: MakeClient = ProcessClient, **settings: Any) -> Iterator[LiveEngine]:
     """Start an engine with room for `rows` rows; end it with the block. Raises ConfigError."""
     llm = AsyncLLM(EngineConfig.make(max_num_seqs=rows, **settings), make_client)
     try:

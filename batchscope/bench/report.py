@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from batchscope.bench import pass_profile, startup
-from batchscope.bench.alternating import STRETCH
 from batchscope.bench.floor import decode_floor
-from batchscope.bench.trace_cost import MODES, Cost
+from batchscope.bench.trace_cost import MODES, PATIENT, QUICK, Cost
 from batchscope.bench.turns import is_ours
 from batchscope.tables import Table
 
@@ -46,8 +45,10 @@ has them; sampling is greedy, nothing is detokenized, and every request gets exa
 The floor takes memory bandwidth as what a dot product over 1 GiB reads a second, and arithmetic as what a bfloat16
 product of two 2048 by 2048 matrices does, each the best of five. A pass is profiled in an engine as `batchscope serve`
 runs it; each call of a kernel is timed, which makes that pass about 1% longer. Recording is switched on and off every
-{stretch} passes in one engine process; its cost is the mean over rounds of four such stretches (off, on, on, off, or
-the other way round, so that what grows steadily cancels out), with a 95% interval from a bootstrap over the rounds."""
+{quick} passes in one engine process; where a file is written, every {patient}. The first of them ({quick_late} and
+{patient_late}) are left out, for in them is done what the stretch before has left to other processes. The cost is the
+mean over four such stretches each (off, on, on, off, or the other way round, so that what grows steadily cancels out),
+with a 95% interval from a bootstrap over them."""
 
 
 def write(measured: dict[str, Any], chart: str, profile_chart: str) -> str:
@@ -79,7 +80,8 @@ def _sections(measured: dict[str, Any], chart: str, profile_chart: str) -> Itera
         yield f"**{each['variant']}:** {startup.line(each)}."
     yield METHOD.format(
         rows=max(settings["rows"]), turns=settings["turns"], prompt_tokens=settings["prompt_tokens"],
-        new_tokens=settings["new_tokens"], stretch=STRETCH,
+        new_tokens=settings["new_tokens"], quick=QUICK.stretch, quick_late=QUICK.late,
+        patient=PATIENT.stretch, patient_late=PATIENT.late,
     )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchscope.bench.alternating import ROUND_PASSES, ROUND_STRETCHES, AlternatingClient
+from batchscope.bench.alternating import PATTERN, AlternatingClient, Protocol
 from batchscope.bench.live import live_engine
 from batchscope.recording import begin_recording
 from engine.async_llm import AsyncLLM
@@ -24,6 +25,9 @@ MODES = {
     "on": "every pass is recorded and kept in the log",
     "recording": "every pass is written to a file as well",
 }
+QUICK = Protocol(stretch=4, late=1, patterns=16)
+PATIENT = Protocol(stretch=32, late=16, patterns=2)  # the file is written up to tracer.recording.EVERY_S later
+PROTOCOLS = {"off": QUICK, "on": QUICK, "recording": PATIENT}
 
 
 class Cost(NamedTuple):
@@ -60,18 +64,20 @@ def cost(pairs: Sequence[tuple[float, float]]) -> Cost:
 
 
 def _pairs(stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
-    """The seconds of each round, not recorded and recorded: so that what grows steadily over it cancels out."""
-    assert len(stretches) % ROUND_STRETCHES == 0, "a round is not whole"
-    rounds = np.array(stretches).reshape(-1, ROUND_STRETCHES, 2)
-    recorded = rounds[:, :, 0] == 1
-    assert (recorded.sum(axis=1) * 2 == ROUND_STRETCHES).all(), "the stretches of a round do not alternate"
-    return [(seconds[~on].sum(), seconds[on].sum()) for seconds, on in zip(rounds[:, :, 1], recorded, strict=True)]
+    """The seconds of each pattern, not recorded and recorded: so that what grows steadily over it cancels out."""
+    assert len(stretches) % PATTERN == 0, "a round is not whole"
+    patterns = np.array(stretches).reshape(-1, PATTERN, 2)
+    recorded = patterns[:, :, 0] == 1
+    assert (recorded.sum(axis=1) * 2 == PATTERN).all(), "the stretches of a round do not alternate"
+    return [(seconds[~on].sum(), seconds[on].sum()) for seconds, on in zip(patterns[:, :, 1], recorded, strict=True)]
 
 
 def _stretches(mode: str, rows: int, rounds: int, **settings: Any) -> list[Stretch]:
-    with live_engine(rows, AlternatingClient, trace=mode != "off", **settings) as engine, _served(engine.llm, mode):
+    protocol = PROTOCOLS[mode]
+    make_client = partial(AlternatingClient, protocol)
+    with live_engine(rows, make_client, trace=mode != "off", **settings) as engine, _served(engine.llm, mode):
         for number in range(rounds + 1):
-            engine.decode_rate(rows, ROUND_PASSES + 2, seed=number)
+            engine.decode_rate(rows, protocol.round_passes + 2, seed=number)
             if number == 0:
                 engine.llm.call("stretches")  # the first round only warms up
         return [(bool(recorded), seconds) for recorded, seconds in engine.llm.call("stretches")]

@@ -1,9 +1,12 @@
 """Recorded runs of the tiny model: rows that chunk, move, wait, are preempted and aborted."""
 
 import functools
+from collections.abc import Collection
 from pathlib import Path
 
 from batchscope import LLM, SamplingParams
+from tracer.history import Cuts
+from tracer.lifetimes import Lifetimes
 from tracer.schema import SCHEMA_VERSION, Entry, decode
 from tracer.trace_format import Header
 from tracer.trace_writer import TraceWriter
@@ -42,12 +45,28 @@ def header_of(max_num_seqs: int, **fields) -> Header:
 def write(path: Path, entries: list[bytes] | None = None, header: Header | None = None) -> Path:
     """Record the run, or other entries, in a file."""
     known, its_header, vocabulary = run()
+    header = header or its_header
     writer = TraceWriter(path)
-    writer.begin(header or its_header, vocabulary)
-    for data in known if entries is None else entries:
-        writer.append(data)
-    writer.close()
+    writer.begin(header, vocabulary)
+    write_all(writer, known if entries is None else entries, header.max_num_seqs)
     return path
+
+
+def write_all(writer: TraceWriter, entries: list[bytes], max_num_seqs: int, ends: Collection[int] = ()) -> None:
+    """Write the entries and close the file; after those of the numbers in `ends` a block ends in any case."""
+    cuts, lifetimes = Cuts(max_num_seqs), Lifetimes()
+    for number, data in enumerate(entries, 1):
+        entry = decode(data)
+        cuts.fold(entry, len(data))
+        lifetimes.observe(entry)
+        if number - 1 in ends or number == len(entries):
+            cuts.cut()
+    start = 0
+    for number, span in enumerate(cuts.spans()):
+        writer.write(span, cuts.edges(number), entries[start : start + span.num_entries])
+        start += span.num_entries
+    writer.close(lifetimes.all())
+    cuts.close()
 
 
 def decoded(entries: list[bytes]) -> list[Entry]:
