@@ -253,6 +253,9 @@ def test_a_forgotten_pass_is_told_and_the_page_stays_where_it_is(page, served):
     words = "these passes are forgotten: to keep all, serve with --record FILE"
     forgotten = {"status": 410, "json": {"error": {"message": words}}}
     page.route("**/api/trace/blocks/0", lambda route: route.fulfill(**forgotten))
+    page.reload()  # or it would be at hand already
+    until(page, "window.__model !== undefined")
+    settled(page, served)
     page.keyboard.press("Home")
     until(page, "!document.querySelector('#notice').hidden")
     assert page.text_content("#notice") == f"Pass 0 cannot be shown: {words}"

@@ -172,6 +172,16 @@ def test_a_recording_is_played_again_from_its_beginning(page):
     assert page.get_attribute("#play", "aria-label") == "play"
 
 
+def test_the_first_pass_is_at_hand_before_its_key_is_pressed(page, request):
+    if "exported" in request.node.name:
+        return  # it has all at hand
+    asked = "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('/trace/blocks/0')).length"
+    until(page, f"{asked} === 1")
+    page.keyboard.press("Home")
+    until(page, "__model.shown.passId === 0")
+    assert page.evaluate(asked) == 1
+
+
 def test_a_damaged_block_is_told_and_the_others_are_shown(page, request):
     if "exported" in request.node.name:
         return  # a damaged trace is not exported

@@ -85,6 +85,7 @@ export class History {
       segments.push(await this.#read(number, seq));
     }
     if (state) takeEnded(segments, state);
+    setTimeout(() => this.#fetchAround(this.first), REST_MS);
     return segments;
   }
 
@@ -102,6 +103,7 @@ export class History {
     this.prepared = record.pass_id;
     if (Math.abs(by) <= NEAR) this.#fetchAround(record.pass_id + Math.sign(by) * NEAR);
     this.resting = setTimeout(() => {
+      this.#fetchAround(this.first); // where one key leads
       this.#fetchAround(segment.passes[0].record.pass_id - 1);
       this.#fetchAround(segment.passes.at(-1).record.pass_id + 1);
       this.resting = setTimeout(() => this.#complete(segment), FILL_AFTER_MS);
