@@ -1,6 +1,7 @@
 """A recording follows the log in its own thread, and where the file takes no more, it says so and the log goes on."""
 
 import errno
+import tempfile
 
 import pytest
 from helpers.page import within
@@ -37,6 +38,21 @@ def test_a_recording_has_every_entry_once_it_is_stopped(log, writer):
     assert reader.complete
     assert reader.entries(0, reader.last_seq) == entries
     assert recording.told().startswith(f"Recorded {reader.num_passes} passes")
+
+
+def test_a_full_temporary_folder_does_not_stop_it(log, writer, monkeypatch):
+    def full(**kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    recording = Recording(log, writer)
+    recording.start()
+    for data in run()[0]:
+        log.append(data)
+    recording.stop()
+    assert recording.stopped is None
+    reader = TraceReader(writer.path)
+    assert reader.entries(0, reader.last_seq) == run()[0]
 
 
 def test_what_waits_is_written_when_nothing_comes(log, writer):

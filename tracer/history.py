@@ -2,7 +2,7 @@
 
 import threading
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracer.log import Log
 
 EDGES_BYTES = 128 << 20
+AT_HAND = 8  # blocks whose edges stay in memory: a recording gets them though the temporary folder is full
 CACHED_SECTIONS = 8
 FAST = 1  # how hard to deflate what is not kept for long
 
@@ -35,6 +36,7 @@ class Cuts:
         self._cutter = BlockCutter(max_num_seqs)
         self._spans: list[Span] = []
         self._kept = Spill(max_bytes)
+        self._newest: deque[bytes] = deque(maxlen=AT_HAND)
         self._keyframe = msgspec.Raw()  # of the open block
 
     @property
@@ -45,7 +47,7 @@ class Cuts:
     @property
     def oldest(self) -> int:
         """The number of the oldest block whose edges are kept."""
-        return self._kept.oldest
+        return min(self._kept.oldest, len(self._spans) - len(self._newest))
 
     def fold(self, entry: Entry, size: int) -> None:
         """Take the next entry of the log, which was `size` bytes long."""
@@ -58,7 +60,8 @@ class Cuts:
     def cut(self) -> None:
         """End the open block, if there is one."""
         if self._cutter.num_entries:
-            self._kept.append(zlib.compress(self._open_edges(), FAST))
+            self._newest.append(zlib.compress(self._open_edges(), FAST))
+            self._kept.append(self._newest[-1])
             self._spans.append(self._cutter.span)
             self._cutter.cut()
 
@@ -73,8 +76,11 @@ class Cuts:
 
     def edges(self, number: int) -> Edges:
         """Return the edges of a block. Raises Gone where it is forgotten."""
-        closed = number < len(self._spans)
-        data = zlib.decompress(self._kept.read(number)) if closed else self._open_edges()
+        since = len(self._spans) - number
+        if since <= 0:
+            data = self._open_edges()
+        else:
+            data = zlib.decompress(self._newest[-since] if since <= len(self._newest) else self._kept.read(number))
         return msgspec.msgpack.decode(data, type=Edges)
 
     def close(self) -> None:

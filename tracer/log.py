@@ -8,11 +8,9 @@ from bisect import bisect_left
 from collections import deque
 from typing import Any
 
-import msgspec
-
 from tracer.history import Cuts, Edges, History
 from tracer.lifetimes import Lifetime, Lifetimes
-from tracer.schema import decode_changes
+from tracer.schema import decode_changes, decode_head
 from tracer.spill import Gone, Spill
 from tracer.trace_format import Span
 
@@ -37,6 +35,7 @@ class Log:
         self._memory_bytes = memory_bytes
         self._recent: deque[bytes] = deque()
         self._recent_size = 0
+        self._kinds: deque[str] = deque()  # of the entries that are not folded
         self._next = 0
         self._pass_seqs = array("q")
         self._spill = Spill(spill_bytes)
@@ -53,12 +52,13 @@ class Log:
 
     def append(self, data: bytes) -> None:
         """Take the next entry. Raises ValueError where its seq is not the next one."""
-        head = msgspec.msgpack.decode(data, type=_Head)
+        head = decode_head(data)
         with self._changed:
             if head.seq != self._next:
                 raise ValueError(f"the log expected entry {self._next} and got {head.seq}: an entry was lost")
             if head.kind == "pass":
                 self._pass_seqs.append(head.seq)
+            self._kinds.append(head.kind)
             self._recent.append(data)
             self._recent_size += len(data)
             self._next += 1
@@ -139,9 +139,10 @@ class Log:
     def _catch_up(self) -> None:
         for seq in range(self._state["seq"] + 1, self._next):
             data = self._read(seq)
-            entry = decode_changes(data)
+            entry = decode_changes(data, self._kinds[0])
             self._cuts.fold(entry, len(data))
             self._lifetimes.observe(entry)
+            self._kinds.popleft()
 
     def _shrink(self) -> None:
         while self._recent_size > self._memory_bytes and len(self._recent) > FOLD_EVERY + 1:
@@ -152,8 +153,3 @@ class Log:
     def _read(self, seq: int) -> bytes:
         oldest = self._next - len(self._recent)
         return self._recent[seq - oldest] if seq >= oldest else self._spill.read(seq)
-
-
-class _Head(msgspec.Struct):
-    seq: int
-    kind: str

@@ -84,6 +84,13 @@ class EventRecord(msgspec.Struct):
 Entry = PassRecord | EventRecord
 
 
+class Head(msgspec.Struct):
+    """What every entry begins with."""
+
+    seq: int
+    kind: str
+
+
 class _PhaseChanges(PhaseRecord):
     facts: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
 
@@ -94,24 +101,29 @@ class _PassChanges(PassRecord):
 
 def encode(entry: Entry) -> bytes:
     """Return the entry as one msgpack map."""
-    return msgspec.msgpack.encode(entry)
+    return _ENCODER.encode(entry)
 
 
 def decode(data: bytes) -> Entry:
     """Return the entry that `encode` made. Raises msgspec.ValidationError on anything else."""
-    return (_PASS if _HEAD.decode(data).kind == "pass" else _EVENT).decode(data)
+    return (_PASS if decode_head(data).kind == "pass" else _EVENT).decode(data)
 
 
-def decode_changes(data: bytes) -> Entry:
-    """Return an entry for what folds it: as `decode` in half the time, but the facts of a pass are left as they are."""
-    return (_CHANGES if _HEAD.decode(data).kind == "pass" else _EVENT).decode(data)
+def decode_head(data: bytes) -> Head:
+    """Return the number and the kind of an entry. Raises msgspec.ValidationError."""
+    return _HEAD.decode(data)
 
 
-class _Head(msgspec.Struct):
-    kind: str
+def decode_changes(data: bytes, kind: str | None = None) -> Entry:
+    """Return an entry for what folds it: as `decode` in half the time, but the facts of a pass are left as they are.
+
+    kind: the entry's, where it is known.
+    """
+    return (_CHANGES if (kind or decode_head(data).kind) == "pass" else _EVENT).decode(data)
 
 
-_HEAD = msgspec.msgpack.Decoder(_Head)
+_ENCODER = msgspec.msgpack.Encoder()
+_HEAD = msgspec.msgpack.Decoder(Head)
 _EVENT = msgspec.msgpack.Decoder(EventRecord)
 _PASS = msgspec.msgpack.Decoder(PassRecord)
 _CHANGES = msgspec.msgpack.Decoder(_PassChanges)
