@@ -66,7 +66,7 @@ class PassPlan:
         )
 
 
-@functools.cache
+@functools.cache  # one for all requests and passes: nobody changes it
 def _scheduled(num_new_tokens: int) -> Why:
     return ["scheduled", {"num_new_tokens": num_new_tokens}]
 

@@ -75,6 +75,7 @@ class GPUModelRunner:
         self.discard_request_mask = buffer(max_num_reqs, torch.bool)
         self.sample_positions = buffer(max_num_reqs, torch.int64)
         self.prepare_inputs_event = torch.cuda.Event() if device.type == "cuda" else None
+        # One for all passes of a length: nobody changes them.
         self.forward_facts = functools.cache(functools.partial(trace_facts.forward, model, device))
 
     # ---- execute_model: update, prepare, forward, park ----------------------------------------------------------

@@ -41,9 +41,10 @@ def test_a_block_that_is_cut_grows_no_more():
     assert log.num_closed_blocks == 0
     log.cut()
     log.cut()  # nothing is open: no empty block
-    before = block_of(log, 0)
+    edges, before = log.edges(0), block_of(log, 0)
     for data in entries[10:30]:
         log.append(data)
+    assert log.edges(0) == edges
     assert [(span.first_pass, span.num_passes) for span in log.spans()] == [(0, 10), (10, 20)]
     assert log.num_closed_blocks == 1
     assert block_of(log, 0) == before

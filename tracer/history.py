@@ -30,7 +30,10 @@ class Edges(msgspec.Struct):
 
 
 class Cuts:
-    """Cuts a run into blocks while the log folds it, and keeps their edges in temporary files of a bounded size."""
+    """Cuts a run into blocks while the log folds it.
+
+    Their edges are kept in temporary files of a bounded size, those of the newest in memory too.
+    """
 
     def __init__(self, max_num_seqs: int, max_bytes: int = EDGES_BYTES) -> None:
         self._cutter = BlockCutter(max_num_seqs)

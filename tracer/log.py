@@ -24,9 +24,9 @@ FOLD_EVERY = 64  # entries that may wait to be folded: one by one each would fin
 class Log:
     """Takes encoded entries in the order of their seq, from one thread, and serves them to many.
 
-    Memory is bounded by `memory_bytes` (or the newest 65 entries, where those are larger), some 16 bytes an entry to
-    find the older ones, and the lifetimes of KEPT_LIFETIMES requests; the temporary files by `spill_bytes` and by what
-    tracer.history keeps.
+    Memory is bounded by `memory_bytes` (or the newest 65 entries, where those are larger), some 16 bytes an entry and
+    150 a block to find the older ones, the edges of the newest blocks, and the lifetimes of KEPT_LIFETIMES requests;
+    the temporary files by `spill_bytes` and by what tracer.history keeps.
     """
 
     def __init__(self, max_num_seqs: int, memory_bytes: int = MEMORY_BYTES, spill_bytes: int = SPILL_BYTES) -> None:
@@ -35,7 +35,6 @@ class Log:
         self._memory_bytes = memory_bytes
         self._recent: deque[bytes] = deque()
         self._recent_size = 0
-        self._kinds: deque[str] = deque()  # of the entries that are not folded
         self._next = 0
         self._pass_seqs = array("q")
         self._spill = Spill(spill_bytes)
@@ -58,7 +57,6 @@ class Log:
                 raise ValueError(f"the log expected entry {self._next} and got {head.seq}: an entry was lost")
             if head.kind == "pass":
                 self._pass_seqs.append(head.seq)
-            self._kinds.append(head.kind)
             self._recent.append(data)
             self._recent_size += len(data)
             self._next += 1
@@ -117,8 +115,10 @@ class Log:
 
     @property
     def num_closed_blocks(self) -> int:
-        """How many of the blocks grow no more, as far as entries have been folded."""
-        return self._cuts.num_closed
+        """How many of the blocks grow no more."""
+        with self._changed:
+            self._catch_up()
+            return self._cuts.num_closed
 
     def cut(self) -> list[tuple[str, Lifetime]]:
         """End the open block, if there is one; return the lifetimes of all requests up to there."""
@@ -139,10 +139,9 @@ class Log:
     def _catch_up(self) -> None:
         for seq in range(self._state["seq"] + 1, self._next):
             data = self._read(seq)
-            entry = decode_changes(data, self._kinds[0])
+            entry = decode_changes(data)
             self._cuts.fold(entry, len(data))
             self._lifetimes.observe(entry)
-            self._kinds.popleft()
 
     def _shrink(self) -> None:
         while self._recent_size > self._memory_bytes and len(self._recent) > FOLD_EVERY + 1:

@@ -29,7 +29,7 @@ class Recording(threading.Thread):
         self._ending = threading.Event()
 
     def status(self) -> dict[str, Any]:
-        """Return the file, its passes and bytes so far, why recording stopped and how many entries it lacks."""
+        """Return the file, the passes, bytes and blocks in it, why recording stopped and how many entries it lacks."""
         return {
             "file": self.writer.path.name,
             "passes": self.writer.num_passes,
@@ -61,7 +61,7 @@ class Recording(threading.Thread):
             self._give_up(error)
 
     def stop(self) -> None:
-        """Write what the log has, and close the file."""
+        """Write what the log has, to which nothing is added any more, and close the file."""
         self._ending.set()
         self.join()
 

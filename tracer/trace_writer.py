@@ -66,7 +66,7 @@ class TraceWriter:
         return self.index[-1].span.next_pass if self.index else 0
 
     def write(self, span: Span, edges: Edges, entries: list[bytes]) -> None:
-        """Write the next block, with the entries of its span. Raises OSError, TraceError."""
+        """Write the next block, with the entries of its span. Raises OSError, TraceError, TypeError."""
         numbers: list[int] = []
         content = {
             "keyframe": self._structure(edges.keyframe, numbers),

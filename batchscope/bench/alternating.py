@@ -15,20 +15,20 @@ from engine.process_client import ProcessClient
 
 SETTLING = 4  # passes of a round before its first stretch
 PATTERNS = (False, True, True, False), (True, False, False, True)  # so that what grows over four stretches cancels out
-PATTERN = len(PATTERNS[0])
+PATTERN_STRETCHES = len(PATTERNS[0])
 
 
 class Protocol(NamedTuple):
     """How often recording is switched. The shorter the stretches, the less else changes from one to the next."""
 
     stretch: int  # passes
-    late: int  # so many of them do not count: in them is done what the stretch before has left to be done
+    late: int  # so many of them, 1 at least, do not count: in them is done what the stretch before has left to be done
     patterns: int  # in a round, of four stretches each
 
     @property
     def round_passes(self) -> int:
         """How many passes all rows must decode for, so that the round is whole."""
-        return SETTLING + self.stretch * PATTERN * self.patterns + 1
+        return SETTLING + self.stretch * PATTERN_STRETCHES * self.patterns + 1
 
 
 class AlternatingClient(ProcessClient):
@@ -79,7 +79,7 @@ class AlternatingCoreProc(EngineCoreProc):
 
     def _turn(self, number: int, passes: int) -> None:
         """Before pass `passes` of stretch `number`."""
-        num_stretches = self._protocol.patterns * PATTERN
+        num_stretches = self._protocol.patterns * PATTERN_STRETCHES
         if number > num_stretches or passes not in (0, self._protocol.late):
             return
         now = time.perf_counter()
@@ -102,5 +102,5 @@ class AlternatingCoreProc(EngineCoreProc):
 
 
 def _recorded(number: int) -> bool:
-    pattern, place = divmod(number, PATTERN)
+    pattern, place = divmod(number, PATTERN_STRETCHES)
     return PATTERNS[pattern % len(PATTERNS)][place]

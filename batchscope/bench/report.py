@@ -45,10 +45,11 @@ has them; sampling is greedy, nothing is detokenized, and every request gets exa
 The floor takes memory bandwidth as what a dot product over 1 GiB reads a second, and arithmetic as what a bfloat16
 product of two 2048 by 2048 matrices does, each the best of five. A pass is profiled in an engine as `batchscope serve`
 runs it; each call of a kernel is timed, which makes that pass about 1% longer. Recording is switched on and off every
-{quick} passes in one engine process; where a file is written, every {patient}. The first of them ({quick_late} and
-{patient_late}) are left out, for in them is done what the stretch before has left to other processes. The cost is the
-mean over four such stretches each (off, on, on, off, or the other way round, so that what grows steadily cancels out),
-with a 95% interval from a bootstrap over them."""
+{quick} passes in one engine process; where a file is written, every {patient}. The first {quick_late} of them, and
+{patient_late} where a file is written, do not count: in them is done what the stretch before has left to other
+processes. What is gathered for /metrics once a second falls on both. The cost is the mean over four such stretches each
+(off, on, on, off, or the other way round, so that what grows steadily cancels out), with a 95% interval from a
+bootstrap over them."""
 
 
 def write(measured: dict[str, Any], chart: str, profile_chart: str) -> str:

@@ -1,18 +1,21 @@
 """`bench trace`: what recording costs in decode throughput, in an engine as `batchscope serve` runs it."""
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
-from batchscope.bench.alternating import PATTERN, AlternatingClient, Protocol
+from batchscope.bench.alternating import PATTERN_STRETCHES, AlternatingClient, Protocol
 from batchscope.bench.live import live_engine
 from batchscope.recording import begin_recording
 from engine.async_llm import AsyncLLM
+from tracer import recording
 from tracer.trace_writer import TraceWriter
 from webui.security import Access
 from webui.server import Server, listen
@@ -26,7 +29,9 @@ MODES = {
     "recording": "every pass is written to a file as well",
 }
 QUICK = Protocol(stretch=4, late=1, patterns=16)
-PATIENT = Protocol(stretch=32, late=16, patterns=2)  # the file is written up to tracer.recording.EVERY_S later
+# The file is written up to tracer.recording.EVERY_S later, which is 14 passes of 18 ms, and a block at a time: a length
+# that has no part in common with a block's lets the blocks end anywhere in a stretch.
+PATIENT = Protocol(stretch=31, late=14, patterns=2)
 PROTOCOLS = {"off": QUICK, "on": QUICK, "recording": PATIENT}
 
 
@@ -65,10 +70,10 @@ def cost(pairs: Sequence[tuple[float, float]]) -> Cost:
 
 def _pairs(stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
     """The seconds of each pattern, not recorded and recorded: so that what grows steadily over it cancels out."""
-    assert len(stretches) % PATTERN == 0, "a round is not whole"
-    patterns = np.array(stretches).reshape(-1, PATTERN, 2)
+    assert len(stretches) % PATTERN_STRETCHES == 0, "a round is not whole"
+    patterns = np.array(stretches).reshape(-1, PATTERN_STRETCHES, 2)
     recorded = patterns[:, :, 0] == 1
-    assert (recorded.sum(axis=1) * 2 == PATTERN).all(), "the stretches of a round do not alternate"
+    assert (recorded.sum(axis=1) * 2 == PATTERN_STRETCHES).all(), "the stretches of a round do not alternate"
     return [(seconds[~on].sum(), seconds[on].sum()) for seconds, on in zip(patterns[:, :, 1], recorded, strict=True)]
 
 
@@ -86,10 +91,11 @@ def _stretches(mode: str, rows: int, rounds: int, **settings: Any) -> list[Stret
 @contextmanager
 def _served(llm: AsyncLLM, mode: str) -> Iterator[None]:
     """Serve the engine's page and API, as nobody looks."""
-    with tempfile.TemporaryDirectory() as folder, listen("127.0.0.1", 0) as listener:
+    never = patch.object(recording, "QUIET", math.inf)  # or it would write where nothing is recorded for a second
+    with never, tempfile.TemporaryDirectory() as folder, listen("127.0.0.1", 0) as listener:
         writer = TraceWriter(Path(folder) / "run.bscope") if mode == "recording" else None
-        recording = begin_recording(llm, writer) if writer else None
-        server = Server(llm, listener, Access(port=listener.getsockname()[1]), recording)
+        recorder = begin_recording(llm, writer) if writer else None
+        server = Server(llm, listener, Access(port=listener.getsockname()[1]), recorder)
         server.start()
         try:
             yield

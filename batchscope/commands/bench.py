@@ -73,7 +73,9 @@ def _add_trace(kind: argparse.ArgumentParser) -> None:
 
 
 def _add_rounds(kind: argparse.ArgumentParser) -> None:
-    kind.add_argument("--rounds", type=int, default=16, help="of 256 passes each, for each way (default: %(default)s)")
+    kind.add_argument(
+        "--rounds", type=int, default=16, help="of some 250 passes each, for each way (default: %(default)s)"
+    )
 
 
 def _add_profile(kind: argparse.ArgumentParser) -> None:

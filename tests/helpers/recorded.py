@@ -55,12 +55,13 @@ def write(path: Path, entries: list[bytes] | None = None, header: Header | None 
 def write_all(writer: TraceWriter, entries: list[bytes], max_num_seqs: int, ends: Collection[int] = ()) -> None:
     """Write the entries and close the file; after those of the numbers in `ends` a block ends in any case."""
     cuts, lifetimes = Cuts(max_num_seqs), Lifetimes()
-    for number, data in enumerate(entries, 1):
+    for number, data in enumerate(entries):
         entry = decode(data)
         cuts.fold(entry, len(data))
         lifetimes.observe(entry)
-        if number - 1 in ends or number == len(entries):
+        if number in ends:
             cuts.cut()
+    cuts.cut()
     start = 0
     for number, span in enumerate(cuts.spans()):
         writer.write(span, cuts.edges(number), entries[start : start + span.num_entries])

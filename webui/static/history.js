@@ -85,7 +85,8 @@ export class History {
       segments.push(await this.#read(number, seq));
     }
     if (state) takeEnded(segments, state);
-    setTimeout(() => this.#fetchAround(this.first), REST_MS);
+    clearTimeout(this.started);
+    this.started = setTimeout(() => this.#fetchAround(this.first), REST_MS);
     return segments;
   }
 
