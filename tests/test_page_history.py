@@ -129,6 +129,15 @@ def rows_at(before, record, name):
     raise AssertionError(f"no phase {name}")
 
 
+def at_rest(page, expression):
+    """What an expression gives once it has stayed the same for a while: cards out of sight are drawn a little later."""
+    value, last = page.evaluate(expression), None
+    while value != last:
+        page.wait_for_timeout(150)
+        value, last = page.evaluate(expression), value
+    return value
+
+
 def test_a_parked_page_stays_while_passes_and_whole_states_come(page, served):
     start = run_passes(served, 150)["pass_id"]
     settled(page, served)
@@ -138,7 +147,7 @@ def test_a_parked_page_stays_while_passes_and_whole_states_come(page, served):
     page.click("#forward")
     rows, known = page.evaluate("[__model.shown.rows, __model.shownRequests]")
     cards = "Array.from(document.querySelectorAll('.card'), card => card.textContent).join()"
-    texts = page.evaluate(cards)
+    texts = at_rest(page, cards)
     served.post("/api/control", action="resume")
     until(page, f"__model.passId > {start + 250}", timeout=60)
     page.evaluate("const end = performance.now() + 1500; while (performance.now() < end);")  # hears nothing: resync
