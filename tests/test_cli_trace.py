@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import requests
 from helpers.page import Served, within
-from helpers.recorded import decoded, run, write
+from helpers.recorded import MAX_NUM_SEQS, decoded, header_of, run, write
 
 from batchscope.cli import main
 from batchscope.recorded import check
@@ -84,6 +84,17 @@ def test_a_file_that_cannot_be_read_is_one_line_and_exit_code_2(command, tmp_pat
     assert "this is no Batchscope trace" in told
     assert told.count("\n") == 1
     assert os.listdir(tmp_path) == ["bad.bscope"]
+
+
+@pytest.mark.parametrize("command", [["replay", "--port", "0"], ["export"]])
+def test_a_file_that_the_page_could_not_show_is_refused(command, tmp_path, capsys):
+    bare = write(tmp_path / "bare.bscope", header=header_of(MAX_NUM_SEQS))
+    extra = [str(tmp_path / "out.html")] if command == ["export"] else []
+    assert main([*command, str(bare), *extra]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "missing required field `block_size`" in told
+    assert told.endswith("record it with `batchscope serve --record`")
+    assert os.listdir(tmp_path) == ["bare.bscope"]
 
 
 def test_an_export_to_a_folder_that_is_not_there_says_what_to_do(tmp_path, capsys):

@@ -1,16 +1,28 @@
 """A recorded run in the place of an engine: the same routes show it, and whatever would need an engine is refused."""
 
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
+import msgspec
 from flask import Flask, request
 
 from tracer.phases import Phase
 from tracer.schema import SCHEMA_VERSION
+from tracer.trace_format import TraceError
 from tracer.trace_reader import TraceReader
 from webui.errors import ApiError
 from webui.page_facts import digest
 
 READING = ("GET", "HEAD", "OPTIONS")
+
+
+class _Needed(msgspec.Struct):
+    """What the page cannot do without, of what `webui.page_facts` tells of an engine."""
+
+    block_size: Annotated[int, msgspec.Meta(ge=1)]
+    num_gpu_blocks: Annotated[int, msgspec.Meta(ge=1)]
+    why: dict[str, Any]
+    explanations: dict[str, Any]
+    sources: dict[str, Any]
 
 
 class ReplayFacts:
@@ -36,8 +48,10 @@ class ReplayLLM:
     healthy = True
 
     def __init__(self, reader: TraceReader) -> None:
+        """Raises TraceError where the page could not show the file."""
         self.log = reader
         self.facts = ReplayFacts(reader)
+        self.facts.config()
 
     @property
     def config(self) -> Any:
@@ -85,7 +99,14 @@ class ReplayLLM:
 
 
 def replay_config(reader: TraceReader) -> dict[str, Any]:
-    """Return what the page needs to know of a recorded run, of whichever version recorded it."""
+    """Return what the page needs to know of a recorded run, of whichever version recorded it. Raises TraceError."""
+    try:
+        msgspec.convert(reader.header.config, _Needed)
+    except msgspec.ValidationError as error:
+        raise TraceError(
+            f"{reader.path} does not say what the page needs to know ({error}): "
+            "record it with `batchscope serve --record`"
+        ) from None
     here: dict[str, Any] = {"phases": [phase.value for phase in Phase], "schema_version": SCHEMA_VERSION}
     recorded = reader.header.config | {"model": reader.header.model, "max_num_seqs": reader.header.max_num_seqs}
     about = {

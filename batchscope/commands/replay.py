@@ -26,12 +26,12 @@ def run(args: argparse.Namespace) -> int:
     from webui.server import listen, serve_until_stopped
 
     try:
-        reader = TraceReader(args.file)
+        llm = ReplayLLM(reader := TraceReader(args.file))
         Access.make(args.host, args.port, args.share)
         with listen(args.host, args.port) as listener:
             access = Access.make(args.host, listener.getsockname()[1], args.share)
             print(told(reader), file=sys.stderr)
-            serve_until_stopped(ReplayLLM(reader), listener, access)
+            serve_until_stopped(llm, listener, access)
     except (ValueError, OSError) as error:
         print(f"batchscope replay: {error}", file=sys.stderr)
         return 2
