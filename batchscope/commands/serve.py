@@ -98,7 +98,8 @@ def _serve(args: argparse.Namespace) -> None:
     with listen(args.host, args.port) as listener:
         access = msgspec.structs.replace(access, port=listener.getsockname()[1])
         with recording_to(args.record, config) as writer:
-            print(f"Loading {config.model_config.model} ...", file=sys.stderr, flush=True)
+            model = config.model_config.model
+            print(f"Loading {model} ... (the first start also compiles kernels: a minute)", file=sys.stderr, flush=True)
             llm = AsyncLLM(config)
             recording = begin_recording(llm, writer) if writer else None
             serve_until_stopped(llm, listener, access, recording)

@@ -66,7 +66,9 @@ export async function getTraceBlock(number) {
 export async function whyUnhealthy() {
   try {
     const reply = await fetchFrom("/health", { cache: "no-store" });
-    return reply.ok ? null : await wordsOf(reply);
+    if (!reply.ok) return await wordsOf(reply);
+    await reply.text(); // left unread it would count as aborted
+    return null;
   } catch {
     return null; // the socket tells when the server is gone
   }
