@@ -21,8 +21,6 @@ class _Needed(msgspec.Struct):
     block_size: Annotated[int, msgspec.Meta(ge=1)]
     num_gpu_blocks: Annotated[int, msgspec.Meta(ge=1)]
     why: dict[str, Any]
-    explanations: dict[str, Any]
-    sources: dict[str, Any]
 
 
 class ReplayFacts:
