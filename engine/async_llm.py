@@ -88,6 +88,10 @@ class AsyncLLM:
         """Call a utility of the engine core by name: pause, resume, step_passes, reset_prefix_cache, ..."""
         return self._client.call(method, *args)
 
+    def set_trace_delay(self, seconds: float) -> None:
+        """See EngineCoreClient. Raises EngineDeadError."""
+        self._client.set_trace_delay(seconds)
+
     def shutdown(self) -> None:
         """End the engine; open requests end with EngineDeadError. May be called more than once."""
         self._closing = True

@@ -73,18 +73,18 @@ class EngineCore:
 
         scheduler_output = self.scheduler.schedule(self._should_throttle_prefills())
         if trace:
-            trace.mark(Phase.SCHEDULE, lambda: pass_facts.schedule(self.scheduler, scheduler_output))
+            trace.mark(Phase.SCHEDULE)
+            trace.tell(pass_facts.schedule, scheduler_output, pass_facts.seen(self.scheduler))
 
         launched = trace.begin() if trace else None
         future = self.model_executor.execute_model(scheduler_output, non_block=True)
         if trace:
-            trace.mark(
-                Phase.EXECUTE_MODEL, lambda: pass_facts.execute_model(self.model_executor.name, future), start=launched
-            )
+            executor, done = self.model_executor.name, future if future.done() else None
+            trace.mark(Phase.EXECUTE_MODEL, pass_facts.execute_model, executor, done, start=launched)
 
         grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
         if trace:
-            trace.mark(Phase.GRAMMAR_BITMASK, lambda: pass_facts.grammar_bitmask(grammar_output))
+            trace.mark(Phase.GRAMMAR_BITMASK, pass_facts.grammar_bitmask, grammar_output)
 
         model_output = future.result()
         if model_output is None:
@@ -98,9 +98,9 @@ class EngineCore:
         self._process_aborts_queue()
         engine_core_outputs = self.scheduler.update_from_output(scheduler_output, model_output)
         if trace:
-            trace.mark(
-                Phase.UPDATE_FROM_OUTPUT, lambda: pass_facts.update_from_output(self.scheduler, engine_core_outputs)
-            )
+            trace.mark(Phase.UPDATE_FROM_OUTPUT)
+            stopped, blocks = self.scheduler.stopped, pass_facts.block_changes(self.scheduler)
+            trace.tell(pass_facts.update_from_output, scheduler_output, engine_core_outputs, stopped, blocks)
             self._end_traced_pass(trace)
         return engine_core_outputs, scheduler_output.total_num_scheduled_tokens > 0
 
@@ -146,10 +146,14 @@ class EngineCore:
             if not abort.handled:
                 aborted += self.scheduler.finish_requests(abort.request_ids, RequestStatus.FINISHED_ABORTED)
         if self.trace:
-            self.trace.mark(Phase.PROCESS_ABORTS, lambda: pass_facts.process_aborts(self.scheduler, aborted))
+            self.trace.mark(Phase.PROCESS_ABORTS)
+            blocks = pass_facts.block_changes(self.scheduler) if aborted else []
+            self.trace.tell(pass_facts.process_aborts, aborted, blocks)
 
     def _end_traced_pass(self, trace: CoreTrace) -> None:
-        trace.end_pass(self.model_executor)
+        plan = self.scheduler.plan
+        busy = self.scheduler.stopped or plan.new or plan.resumed or plan.preempted
+        trace.end_pass(self.model_executor, quiet=not busy)
         if self.config.trace_config.check:
             violated = violated_invariant(self.scheduler) or trace.misstated_blocks(self.scheduler.kv_cache_manager)
             assert violated is None, f"pass {trace.num_passes - 1}: {violated}"

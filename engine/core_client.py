@@ -40,5 +40,13 @@ class EngineCoreClient(ABC):
         """Call a utility of the engine core by name and return its result. Raises ValueError with its message."""
 
     @abstractmethod
+    def set_trace_delay(self, seconds: float) -> None:
+        """Let trace entries of quiet passes be held back so long, to be sent together, from the next pass on.
+
+        A pass is quiet in which requests went on and none came, left or was preempted. Nobody waits for the engine
+        here. Nothing is held back until this is called, and never in this process.
+        """
+
+    @abstractmethod
     def shutdown(self) -> None:
         """End the engine and give back what it holds. May be called more than once."""

@@ -9,7 +9,7 @@ import signal
 import threading
 import traceback
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import zmq
@@ -23,6 +23,12 @@ INPUT, OUTPUT = "input", "output"  # names of the two sockets in the shared fold
 WAKE = "wake"  # an input that says nothing, but that something may have changed
 POLL_MS = 100  # how soon the reader of inputs sees that it is to end
 LINGER_MS = 2000  # how long a dying core waits for its last words to be taken
+
+
+class TraceDelay(NamedTuple):
+    """How long the trace may hold quiet passes back from now on."""
+
+    seconds: float
 
 
 def run_engine_core(config: EngineConfig, folder: str) -> None:
@@ -39,7 +45,7 @@ def run_engine_core(config: EngineConfig, folder: str) -> None:
             output.send_multipart([FromCore.REFUSED, str(error).encode()])
         except BaseException as error:
             traceback.print_exc()
-            traced = core.traced if core else []
+            traced = core.take_traced() if core else []
             output.send_multipart([FromCore.DEAD, f"{type(error).__name__}: {error}".encode(), *traced])
         finally:
             if core is not None:
@@ -52,8 +58,9 @@ class EngineCoreProc:
     def __init__(self, config: EngineConfig, context: zmq.Context, output: zmq.Socket, folder: str) -> None:
         self._output = output
         self._inputs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.traced: list[bytes] = []  # log entries that go with the next message
-        self.core = EngineCore(config, self.traced.append)
+        self._traced: list[bytes] = []  # log entries that go with the next message
+        self.core = EngineCore(config, self._traced.append)
+        self._trace = self.core.trace
         self.core.when_ready_again(lambda: self._inputs.put(WAKE))
         self.core.gate.hold = self._take_inputs_in_pass
         self._put_off: deque[Any] = deque()  # inputs that came while a pass was held and are for after it
@@ -73,6 +80,12 @@ class EngineCoreProc:
             self._send_trace()
         self.core.shutdown()
 
+    def take_traced(self) -> list[bytes]:
+        """Return the log entries that have not been sent: the last words of a core that dies."""
+        if self._trace:
+            self._trace.flush()
+        return self._traced
+
     def close(self) -> None:
         """End the thread that reads inputs, and its socket."""
         self._closing.set()
@@ -81,7 +94,7 @@ class EngineCoreProc:
     def _take_inputs(self) -> bool:
         """Handle all inputs there are, waiting for some while there is nothing to do. False: shut down."""
         while not self.core.ready or not self._inputs.empty() or self._put_off:
-            self._send_trace()
+            self._flush_trace()
             try:
                 message = self._put_off.popleft() if self._put_off else self._inputs.get(timeout=self.core.patience)
             except queue.Empty:
@@ -101,7 +114,7 @@ class EngineCoreProc:
         pass is let come to its end.
         """
         while self.core.gate.inside:
-            self._send_trace()
+            self._flush_trace()
             message = self._inputs.get()
             match message:
                 case Exception():
@@ -129,6 +142,8 @@ class EngineCoreProc:
             case Abort():
                 message.handled = True
                 self.core.abort_requests(message.request_ids)
+            case TraceDelay() if self._trace:
+                self._trace.delay_s = message.seconds
             case UtilityCall():
                 self._send(FromCore.RESULT, msgspec.msgpack.encode(self._call(message)))
 
@@ -149,12 +164,18 @@ class EngineCoreProc:
 
     def _send(self, kind: FromCore, payload: bytes) -> None:
         """Send a message and, before it in time, the log entries so far: each message wakes the parent up."""
-        self._output.send_multipart([kind, payload, *self.traced])
-        self.traced.clear()
+        self._output.send_multipart([kind, payload, *self._traced])
+        self._traced.clear()
 
     def _send_trace(self) -> None:
-        if self.traced:
-            self._send(FromCore.TRACE, self.traced.pop(0))
+        if self._traced:
+            self._send(FromCore.TRACE, self._traced.pop(0))
+
+    def _flush_trace(self) -> None:
+        """Send what the trace holds back as well."""
+        if self._trace:
+            self._trace.flush()
+        self._send_trace()
 
     def _read_inputs(self, socket: zmq.Socket) -> None:
         """Aborts go into the core's own queue too, where a pass that is running finds them."""
@@ -172,7 +193,7 @@ class EngineCoreProc:
         socket.close()
 
 
-def _decode(kind: ToCore, payload: bytes) -> EngineCoreRequest | Abort | UtilityCall | None:
+def _decode(kind: ToCore, payload: bytes) -> EngineCoreRequest | Abort | UtilityCall | TraceDelay | None:
     match kind:
         case ToCore.ADD:
             return msgspec.msgpack.decode(payload, type=EngineCoreRequest)
@@ -180,6 +201,8 @@ def _decode(kind: ToCore, payload: bytes) -> EngineCoreRequest | Abort | Utility
             return Abort(msgspec.msgpack.decode(payload, type=list[str]))
         case ToCore.CALL:
             return msgspec.msgpack.decode(payload, type=UtilityCall)
+        case ToCore.TRACE_DELAY:
+            return TraceDelay(msgspec.msgpack.decode(payload, type=float))
         case _:
             return None
 

@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.executor import Executor
 from engine.kv_cache_manager import KVCacheManager
 from tracer.compare import first_difference
 from tracer.fold import fold, new_state
 from tracer.phases import PHASE_ORDER, Phase
-from tracer.recorder import Recorder
-from tracer.schema import Entry, EventRecord, PassRecord, PhaseRecord, decode, encode
+from tracer.recorder import Mark, Recorder, describe
+from tracer.schema import EventRecord, PassRecord, PhaseRecord, decode, encode
 
+MOST_UNSENT = 8  # passes that are held back: describing one by one, each would find the caches cold
 TraceSink = Callable[[bytes], None]
 
 
@@ -21,54 +22,59 @@ class CoreTrace:
     def __init__(self, sink: TraceSink, max_num_seqs: int, check: bool) -> None:
         """`check`: after each pass, hold the folded entries against the runner's batch."""
         self.recorder = Recorder()
+        self.begin, self.mark, self.tell = self.recorder.begin, self.recorder.mark, self.recorder.tell
         self.num_passes = 0
+        self.delay_s = 0.0  # how long passes in which nothing happens may wait to be sent together
         self._sink = sink
         self._seq = 0
+        self._unsent: list[_Pass | EventRecord] = []
+        self._sent_ns = 0  # when the last were
         self._started = (0, 0.0)  # monotonic ns, seconds since the epoch
-        self._phases: list[PhaseRecord] = []  # of the pass, as far as they have been asked for
-        self._call = [0, 0]  # of sample_tokens, monotonic ns
+        self._marks: list[Mark] = []  # of the pass that is under way, as far as they have been asked for
+        self._call = (0, 0)  # of sample_tokens, monotonic ns
         self._folded = new_state(max_num_seqs) if check else None
 
     def begin_pass(self) -> None:
         """Start the pass's clock."""
         self._started = self.recorder.begin(), time.time()
 
-    def begin(self) -> int:
-        """Start the clock of the next phase and return it, in ns."""
-        return self.recorder.begin()
-
-    def mark(self, phase: Phase, described: Callable[[], dict[str, Any]], start: int | None = None) -> None:
-        """End `phase` now; what it has to tell (fields of PhaseRecord) is put together after its time is taken."""
-        record = self.recorder.mark(phase, start=start)
-        for field, value in described().items():
-            setattr(record, field, value)
-        self.recorder.begin()
-
     def sample_tokens_called(self, start: int) -> None:
         """Note that the call which began at `start` has come back now: the fact `call_ns` of sample_tokens."""
-        self._call = [start, self.recorder.begin()]
+        self._call = start, self.recorder.begin()
 
-    def end_pass(self, executor: Executor) -> None:
-        """Send the record of the pass. Raises AssertionError in check mode where trace and batch differ."""
-        phases, self._phases = self.phases_so_far(executor), []
+    def end_pass(self, executor: Executor, quiet: bool = False) -> None:
+        """Record the pass. `quiet`: none came, left or was preempted in it, so that it may be held back for `delay_s`.
+
+        Raises AssertionError in check mode where trace and batch differ.
+        """
+        self._take_marks(executor)
+        marks, self._marks = self._marks, []
         start_ns, started = self._started
-        self._send(PassRecord(self._seq, "pass", self.num_passes, started, start_ns, phases))
+        self._unsent.append(_Pass(self._seq, self.num_passes, started, start_ns, marks, self._call))
+        self._seq += 1
         self.num_passes += 1
+        late = start_ns >= self._sent_ns + self.delay_s * 1e9 or len(self._unsent) == MOST_UNSENT
+        if late or not quiet or self._folded is not None:
+            self.flush()
         if self._folded is not None:
             batch = executor.collective_rpc("batch_state", single_value=True)
             difference = first_difference(batch, self._folded["rows"], "rows")
             assert difference is None, f"pass {self.num_passes - 1}: the trace is not the batch: {difference}"
 
+    def flush(self) -> None:
+        """Send what is held back."""
+        self._sent_ns = self._started[0]
+        unsent, self._unsent = self._unsent, []
+        for entry in unsent:
+            data = encode(entry.record() if isinstance(entry, _Pass) else entry)
+            if self._folded is not None:
+                fold(self._folded, decode(data))
+            self._sink(data)
+
     def phases_so_far(self, executor: Executor) -> list[PhaseRecord]:
-        """Return the phases of the pass that is under way, in order; `end_pass` sends them as well."""
-        new = self.recorder.take() + executor.collective_rpc("take_trace", single_value=True)
-        for phase in new:
-            phase.start -= self._started[0]
-            phase.end -= self._started[0]
-            if phase.phase == Phase.SAMPLE_TOKENS:
-                phase.facts["call_ns"] = [time_ns - self._started[0] for time_ns in self._call]
-        self._phases = sorted(self._phases + new, key=lambda phase: PHASE_ORDER[phase.phase])
-        return self._phases
+        """Return the phases of the pass that is under way, in order; `end_pass` records them as well."""
+        self._take_marks(executor)
+        return _phases(self._marks, self._started[0], self._call)
 
     def held(self, executor: Executor) -> dict[str, Any]:
         """Return what a pass record will say of the pass that is under way, as far as it has come."""
@@ -101,11 +107,36 @@ class CoreTrace:
         blocks: list[tuple[int, int, int]] | None = None,
     ) -> None:
         """Send what happened between passes."""
-        self._send(EventRecord(self._seq, kind, time.time(), facts, requests or [], blocks or []))
-
-    def _send(self, entry: Entry) -> None:
-        data = encode(entry)
+        self._unsent.append(EventRecord(self._seq, kind, time.time(), facts, requests or [], blocks or []))
         self._seq += 1
-        if self._folded is not None:
-            fold(self._folded, decode(data))
-        self._sink(data)
+        self.flush()
+
+    def _take_marks(self, executor: Executor) -> None:
+        self._marks += self.recorder.take()
+        self._marks += executor.collective_rpc("take_trace", single_value=True)
+
+
+class _Pass(NamedTuple):
+    """A pass that has ended, before its record is put together."""
+
+    seq: int
+    pass_id: int
+    time: float
+    start_ns: int
+    marks: list[Mark]
+    call: tuple[int, int]
+
+    def record(self) -> PassRecord:
+        phases = _phases(self.marks, self.start_ns, self.call)
+        return PassRecord(self.seq, "pass", self.pass_id, self.time, self.start_ns, phases)
+
+
+def _phases(marks: list[Mark], start_ns: int, call: tuple[int, int]) -> list[PhaseRecord]:
+    """Return the marks' records in the order of a pass, their times and those of the `call` counted from its start."""
+    phases = sorted(describe(marks), key=lambda phase: PHASE_ORDER[phase.phase])
+    for phase in phases:
+        phase.start -= start_ns
+        phase.end -= start_ns
+        if phase.phase == Phase.SAMPLE_TOKENS:
+            phase.facts["call_ns"] = [time_ns - start_ns for time_ns in call]
+    return phases

@@ -60,6 +60,9 @@ class InprocClient(EngineCoreClient):
             self._changed.notify_all()
             return result
 
+    def set_trace_delay(self, seconds: float) -> None:
+        """See EngineCoreClient."""
+
     def shutdown(self) -> None:
         with self._turn():
             if self._dead is None:

@@ -1,33 +1,35 @@
-"""What the engine core's own phases tell the trace, under the field names of tests/vectors/README.md."""
+"""What the engine core's own phases tell the trace, under the field names of tests/vectors/README.md.
+
+A function named like a phase describes it, perhaps some passes later: its arguments are what nobody changes any more.
+"""
 
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.messages import EngineCoreOutputs
 from engine.outputs import GrammarOutput, ModelRunnerOutput, NewRequestData, SchedulerOutput
+from engine.pass_plan import Why
 from engine.request import Request, RequestStatus
 from engine.scheduler import Scheduler
 from engine.why import explain
+from tracer.recorder import Fields
 
+FAILED = RequestStatus.FINISHED_ERROR  # these have got no token
 RequestChange = tuple[str, dict[str, Any]]
-Described = dict[str, Any]  # fields of a PhaseRecord
+
+# --- descriptions: made later, of what nobody changes any more -------------------------------------------------------
 
 
-def schedule(scheduler: Scheduler, output: SchedulerOutput) -> Described:
+def schedule(output: SchedulerOutput, seen: "Seen") -> Fields:
     """Return the decision, the queues after it, why each live request is or isn't in the pass, and the KV blocks."""
-    blocks = block_changes(scheduler)
-    return {
-        "facts": _decision(scheduler, output) | _cache_facts(scheduler),
-        "requests": _status_changes(scheduler) + _grown(scheduler),
-        "blocks": blocks,
-    }
+    return {"facts": _decision(output, seen), "requests": seen.requests, "blocks": seen.blocks}
 
 
-def execute_model(executor: str, future: Future[ModelRunnerOutput | None]) -> Described:
-    """Return how the pass was launched and what there was when the call came back."""
-    if not future.done():
+def execute_model(executor: str, future: Future[ModelRunnerOutput | None] | None) -> Fields:
+    """Return how the pass was launched and what there was when the call came back. future: None if not done then."""
+    if future is None:
         returned = "pending"
     else:
         result = future.exception() or future.result()
@@ -35,7 +37,7 @@ def execute_model(executor: str, future: Future[ModelRunnerOutput | None]) -> De
     return {"facts": {"non_block": True, "executor": executor, "returned": returned}}
 
 
-def grammar_bitmask(grammar_output: GrammarOutput | None) -> Described:
+def grammar_bitmask(grammar_output: GrammarOutput | None) -> Fields:
     """Return the requests that have a mask, in the scheduler's order, and how many tokens each mask allows."""
     if grammar_output is None:
         return {"facts": {"structured_output_request_ids": [], "num_allowed_tokens": {}}}
@@ -50,38 +52,53 @@ def grammar_bitmask(grammar_output: GrammarOutput | None) -> Described:
     }
 
 
-def process_aborts(scheduler: Scheduler, aborted: list[str]) -> Described:
-    if not aborted:
-        return {"facts": {"aborted": []}}
-    return {
-        "facts": {"aborted": aborted},
-        "requests": aborted_changes(aborted),
-        "blocks": block_changes(scheduler),
-    }
+def process_aborts(aborted: list[str], blocks: list[tuple[int, int, int]]) -> Fields:
+    return {"facts": {"aborted": aborted}, "requests": aborted_changes(aborted), "blocks": blocks}
 
 
-def update_from_output(scheduler: Scheduler, outputs: dict[int, EngineCoreOutputs]) -> Described:
+def update_from_output(
+    scheduled: SchedulerOutput,
+    outputs: dict[int, EngineCoreOutputs],
+    stopped: list[Request],
+    blocks: list[tuple[int, int, int]],
+) -> Fields:
     """Return each request's new tokens, with where in its output they begin, and who has finished and why."""
     each = [output for client in outputs.values() for output in client.outputs]
-    requests = scheduler.requests
-    if scheduler.stopped:
-        requests = requests | {request.request_id: request for request in scheduler.stopped}
+    cached = scheduled.scheduled_cached_reqs
+    starts = dict(zip(cached.req_ids, cached.num_output_tokens, strict=True))
+    starts |= {request.request_id: request.num_output_tokens for request in stopped if request.status is FAILED}
     return {
         "facts": {
             "new_token_ids": {output.request_id: output.new_token_ids for output in each},
             "finished": {output.request_id: output.finish_reason for output in each if output.finish_reason},
         },
-        "requests": [_finished_change(request) for request in scheduler.stopped],
-        "output": [
-            (
-                output.request_id,
-                requests[output.request_id].num_output_tokens - len(output.new_token_ids),
-                output.new_token_ids,
-            )
-            for output in each
-        ],
-        "blocks": block_changes(scheduler),
+        "requests": [_finished_change(request) for request in stopped],
+        "output": [(output.request_id, starts.get(output.request_id, 0), output.new_token_ids) for output in each],
+        "blocks": blocks,
     }
+
+
+# --- what they are made of: taken at once -----------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What the scheduler was like after it had decided a pass."""
+
+    waiting: list[Request]
+    running: list[Request]
+    why: dict[str, Why]
+    pool: dict[str, Any]  # facts of the KV blocks
+    requests: list[RequestChange]
+    blocks: list[tuple[int, int, int]]
+
+
+def seen(scheduler: Scheduler) -> Seen:
+    """Copy from the scheduler what the next pass changes."""
+    blocks = block_changes(scheduler)
+    return Seen(
+        list(scheduler.waiting), list(scheduler.running), explain(scheduler), _pool_facts(scheduler),
+        _status_changes(scheduler) + _grown(scheduler), blocks,
+    )  # fmt: skip
 
 
 def block_changes(scheduler: Scheduler) -> list[tuple[int, int, int]]:
@@ -128,9 +145,8 @@ def _finished_change(request: Request) -> RequestChange:
     }
 
 
-def _decision(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, Any]:
+def _decision(output: SchedulerOutput, seen: Seen) -> dict[str, Any]:
     cached = output.scheduled_cached_reqs
-    pool = scheduler.kv_cache_manager.block_pool
     return {
         "scheduled_new_reqs": [_new_request(new) for new in output.scheduled_new_reqs],
         "scheduled_cached_reqs": {
@@ -145,11 +161,10 @@ def _decision(scheduler: Scheduler, output: SchedulerOutput) -> dict[str, Any]:
         "scheduled_spec_decode_tokens": output.scheduled_spec_decode_tokens,
         "finished_req_ids": sorted(output.finished_req_ids),
         "preempted_req_ids": sorted(output.preempted_req_ids),
-        "waiting": [request.request_id for request in scheduler.waiting],
-        "running": [request.request_id for request in scheduler.running],
-        "num_free_blocks": pool.num_free_blocks,
-        "num_gpu_blocks": pool.num_gpu_blocks,
-        "why": explain(scheduler),
+        "waiting": [request.request_id for request in seen.waiting],
+        "running": [request.request_id for request in seen.running],
+        "why": seen.why,
+        **seen.pool,
     }
 
 
@@ -177,10 +192,10 @@ def _grown(scheduler: Scheduler) -> list[RequestChange]:
     return [(request_id, {"block_ids": block_ids(request_id)}) for request_id in scheduler.plan.new_block_ids]
 
 
-def _cache_facts(scheduler: Scheduler) -> dict[str, Any]:
-    """Return which cached blocks lost their contents to a new holder, which were hit by whom, and how many are free."""
+def _pool_facts(scheduler: Scheduler) -> dict[str, Any]:
+    """Return how many blocks are free, which cached ones lost their contents to a new holder, and which were hit."""
     manager, plan = scheduler.kv_cache_manager, scheduler.plan
-    journal = manager.block_pool.journal
+    pool = manager.block_pool
     hits = {}
     for request in plan.new + plan.resumed:
         num_scheduled = plan.num_scheduled_tokens[request.request_id]
@@ -188,9 +203,11 @@ def _cache_facts(scheduler: Scheduler) -> dict[str, Any]:
         if num_hit:
             hits[request.request_id] = manager.get_block_ids(request.request_id)[:num_hit]
     return {
-        "evicted": journal.take_evicted() if journal else [],
+        "num_free_blocks": pool.num_free_blocks,
+        "num_gpu_blocks": pool.num_gpu_blocks,
+        "evicted": pool.journal.take_evicted() if pool.journal else [],
         "hits": hits,
-        "num_cached_blocks": journal.num_cached_blocks if journal else 0,
+        "num_cached_blocks": pool.journal.num_cached_blocks if pool.journal else 0,
     }
 
 

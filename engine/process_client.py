@@ -117,6 +117,10 @@ class ProcessClient(EngineCoreClient):
             raise
         return future.result()
 
+    def set_trace_delay(self, seconds: float) -> None:
+        """See EngineCoreClient."""
+        self._send(ToCore.TRACE_DELAY, seconds)
+
     def shutdown(self) -> None:
         """End the child, after the pass that is running or else by force."""
         if self._closing:

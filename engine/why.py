@@ -21,6 +21,8 @@ def explain(scheduler: Scheduler) -> dict[str, Why]:
     """Return [code, numbers] for every live request after `Scheduler.schedule`, which must have been traced."""
     plan = scheduler.plan
     assert plan.why is not None
+    if len(plan.why) == len(scheduler.requests):
+        return plan.why
     why = dict(plan.why)
     for request in scheduler.running:
         if request.request_id not in why:

@@ -12,6 +12,7 @@ class ToCore(bytes, Enum):
     ADD = b"add"  # EngineCoreRequest
     ABORT = b"abort"  # list of ids
     CALL = b"call"  # UtilityCall
+    TRACE_DELAY = b"trace_delay"  # seconds
     SHUTDOWN = b"shutdown"
 
 

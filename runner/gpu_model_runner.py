@@ -107,7 +107,7 @@ class GPUModelRunner:
                 self.input_ids.gpu[:num_tokens], self.positions.gpu[:num_tokens], intermediate_tensors
             )
         if self.trace:
-            self.trace.mark(Phase.FORWARD, lambda: self.forward_facts(num_tokens))
+            self.trace.mark(Phase.FORWARD, self.forward_facts, num_tokens)
 
         if not get_pp_group().is_last_rank:
             return hidden_states
@@ -117,7 +117,7 @@ class GPUModelRunner:
             scheduler_output, logits, None, hidden_states, sample_hidden_states
         )
         if self.trace:
-            self.trace.mark(Phase.PARK_LOGITS, lambda: trace_facts.park_logits(self, logits))
+            self.trace.mark(Phase.PARK_LOGITS, trace_facts.park_logits, logits.shape, list(self.input_batch.req_ids))
         if deferred_state_corrections_fn:
             deferred_state_corrections_fn()
         return None
@@ -128,7 +128,8 @@ class GPUModelRunner:
         if self.prepare_inputs_event is not None:
             self.prepare_inputs_event.synchronize()
         if self.trace:
-            self.trace.mark(Phase.SYNCHRONIZE_INPUT_PREP, lambda: {"fence": self.prepare_inputs_event is not None})
+            fence = self.prepare_inputs_event is not None
+            self.trace.mark(Phase.SYNCHRONIZE_INPUT_PREP, trace_facts.synchronize_input_prep, fence)
         try:
             yield
         finally:
@@ -146,21 +147,22 @@ class GPUModelRunner:
 
         rows = [self.input_batch.add_request(request) for request in reqs_to_add]
         if self.trace:
-            self.trace.mark(
-                Phase.ADD_REQUESTS, lambda: {"req_ids": [request.req_id for request in reqs_to_add], "rows": rows}
-            )
+            self.trace.mark(Phase.ADD_REQUESTS, trace_facts.add_requests, reqs_to_add, rows)
 
         moves = self.input_batch.condense()
         if self.trace:
-            self.trace.mark(Phase.CONDENSE, lambda: {"moved": [[src, dst, "UNIDIRECTIONAL"] for src, dst in moves]})
+            self.trace.mark(Phase.CONDENSE, trace_facts.condense, moves)
 
         swaps = self._may_reorder_batch(scheduler_output)
         if self.trace:
-            self.trace.mark(Phase.REORDER, lambda: {"moved": [[a, b, "SWAP"] for a, b in swaps]})
+            self.trace.mark(Phase.REORDER, trace_facts.reorder, swaps)
 
         rebuilt = self.input_batch.refresh_metadata()
         if self.trace:
-            self.trace.mark(Phase.REFRESH_METADATA, lambda: trace_facts.refresh_metadata(self, rebuilt))
+            self.trace.mark(Phase.REFRESH_METADATA)
+            self.trace.tell(
+                trace_facts.refresh_metadata, list(self.input_batch.req_ids), list(self.requests), rebuilt
+            )  # fmt: skip
         return None
 
     def _remove_finished(self, scheduler_output: SchedulerOutput) -> None:
@@ -171,9 +173,7 @@ class GPUModelRunner:
         for req_id in scheduler_output.finished_req_ids:
             self.input_batch.remove_request(req_id)
         if self.trace:
-            self.trace.mark(
-                Phase.REMOVE_FINISHED, lambda: {"finished_req_ids": sorted(scheduler_output.finished_req_ids)}
-            )
+            self.trace.mark(Phase.REMOVE_FINISHED, trace_facts.remove_finished, scheduler_output.finished_req_ids)
 
     def _remove_unscheduled(self, scheduler_output: SchedulerOutput) -> None:
         """What this pass does not run leaves the batch, and stays known because it is expected back."""
@@ -187,7 +187,7 @@ class GPUModelRunner:
         for req_id in unscheduled_req_ids:
             self.input_batch.remove_request(req_id)
         if self.trace:
-            self.trace.mark(Phase.REMOVE_UNSCHEDULED, lambda: {"unscheduled_req_ids": unscheduled_req_ids})
+            self.trace.mark(Phase.REMOVE_UNSCHEDULED, trace_facts.remove_unscheduled, unscheduled_req_ids)
 
     def _new_requests(self, scheduler_output: SchedulerOutput) -> list[CachedRequestState]:
         requests = []
@@ -228,9 +228,7 @@ class GPUModelRunner:
                 counts.append(num_computed_tokens)
         self.input_batch.update_computed_tokens(rows, counts)
         if self.trace:
-            self.trace.mark(
-                Phase.UPDATE_CACHED, lambda: {"rows": rows, "absent": [request.req_id for request in absent]}
-            )
+            self.trace.mark(Phase.UPDATE_CACHED, trace_facts.update_cached, rows, absent)
         return absent
 
     def _may_reorder_batch(self, scheduler_output: SchedulerOutput) -> list[tuple[int, int]]:
@@ -276,8 +274,9 @@ class GPUModelRunner:
 
         logits_indices = query_start_loc[1:] - 1
         if self.trace:
+            self.trace.mark(Phase.PREPARE_INPUTS)
             arrays = counts, req_indices, token_indices, logits_indices
-            self.trace.mark(Phase.PREPARE_INPUTS, lambda: trace_facts.prepare_inputs(self, *arrays))
+            self.trace.tell(trace_facts.prepare_inputs, *arrays, *trace_facts.prepared(self, num_reqs, total))
         return logits_indices
 
     def _build_attention_metadata(self, scheduler_output: SchedulerOutput) -> AttentionMetadata:
@@ -293,7 +292,9 @@ class GPUModelRunner:
             slot_mapping=block_table.slot_mapping.gpu[:total],
         )
         if self.trace:
-            self.trace.mark(Phase.ATTENTION_METADATA, lambda: trace_facts.attention_metadata(metadata, block_table))
+            self.trace.mark(
+                Phase.ATTENTION_METADATA, trace_facts.attention_metadata, metadata, block_table.block_size
+            )  # fmt: skip
         return metadata
 
     # ---- sample_tokens: unpark, sample, discard -----------------------------------------------------------------
@@ -323,7 +324,9 @@ class GPUModelRunner:
         )
         sampled_np = sampled.cpu().numpy()
         if self.trace:
-            self.trace.mark(Phase.SAMPLE_TOKENS, lambda: trace_facts.sample_tokens(self, sampled_np, masked, unmasked))
+            self.trace.mark(Phase.SAMPLE_TOKENS)
+            masks = {} if masked is None or unmasked is None else masked.facts(unmasked)
+            self.trace.tell(trace_facts.sample_tokens, sampled_np, batch.sampling_metadata.all_greedy, masks)
         return self._bookkeeping(sampled_np, logprobs, self._prompt_logprobs(state))
 
     def _prompt_logprobs(self, state: ExecuteModelState) -> dict[str, LogprobsLists]:
@@ -352,7 +355,7 @@ class GPUModelRunner:
             sampled_token_ids[row].append(token)
             self.requests[batch.req_ids[row]].output_token_ids.append(token)
         if self.trace:
-            self.trace.mark(Phase.BOOKKEEPING, lambda: {"sampled_token_ids": [list(ids) for ids in sampled_token_ids]})
+            self.trace.mark(Phase.BOOKKEEPING, trace_facts.bookkeeping, sampled_token_ids)
         return ModelRunnerOutput(
             list(batch.req_ids), dict(batch.req_id_to_index), sampled_token_ids, logprobs, prompt_logprobs_dict
         )

@@ -145,9 +145,7 @@ class InputBatch:
         self.token_ids_cpu[rows, ends] = token_ids
         self.num_tokens_no_spec[rows] = ends + 1
         if self.trace and len(rows):
-            where = rows.tolist()
-            self.trace.put("token_ids", where, ends.tolist(), [[token] for token in token_ids.tolist()])
-            self.trace.set("num_tokens_no_spec", where, (ends + 1).tolist())
+            self.trace.append_tokens(rows, ends, token_ids)
 
     def refresh_metadata(self) -> bool:
         """Bring sampling_metadata and the logits processors up to date with the rows; return whether it was rebuilt."""

@@ -10,8 +10,7 @@ from kernels.warmup import warmup
 from runner.gpu_model_runner import GPUModelRunner
 from runner.kernel_profile import KernelProfile
 from runner.loader import load_model
-from tracer.recorder import Recorder
-from tracer.schema import PhaseRecord
+from tracer.recorder import Mark, Recorder
 
 
 class Worker:
@@ -75,8 +74,8 @@ class Worker:
         """The parked pass's tokens."""
         return self.model_runner.sample_tokens(grammar_output)
 
-    def take_trace(self) -> list[PhaseRecord]:
-        """Hand over the phases recorded since the last call."""
+    def take_trace(self) -> list[Mark]:
+        """Hand over the phases marked since the last call; tracer.recorder.describe makes their records."""
         return self.trace.take() if self.trace else []
 
     def profile(self, is_start: bool) -> list[dict[str, Any]]:

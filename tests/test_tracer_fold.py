@@ -1,11 +1,12 @@
 """A pass is a diff of assignments, and folding the diffs gives the batch."""
 
+import numpy as np
 import pytest
 
 from tracer.compare import first_difference
 from tracer.fold import KEPT_FINISHED, apply_change, fold, new_state
 from tracer.phases import Phase
-from tracer.recorder import Recorder
+from tracer.recorder import Recorder, describe
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, decode, encode
 
 
@@ -62,13 +63,31 @@ def test_a_recorder_gives_each_phase_its_own_times_and_changes():
     recorder = Recorder()
     recorder.begin()
     recorder.clear(3)
-    recorder.mark(Phase.REMOVE_FINISHED, lambda: {"finished_req_ids": ["x"]})
+    recorder.mark(Phase.REMOVE_FINISHED, lambda req_id: {"facts": {"finished_req_ids": [req_id]}}, "x")
     recorder.move(4, 3)
     recorder.mark(Phase.CONDENSE)
-    first, second = recorder.take()
+    recorder.tell(lambda: {"facts": {"moved": 1}, "blocks": [(1, 2, 0)]})
+    marks = recorder.take()
+    first, second = describe(marks)
     assert (first.changes, second.changes) == ([["clear", 3]], [["move", 4, 3]])
+    assert (first.facts, second.facts) == ({"finished_req_ids": ["x"]}, {"moved": 1})
+    assert second.blocks == [(1, 2, 0)]
     assert first.start <= first.end <= second.start <= second.end
+    assert describe(marks) == [first, second]
     assert recorder.take() == []
+
+
+def test_a_recorder_spells_appended_tokens_out_once_they_are_described():
+    recorder = Recorder()
+    recorder.swap(0, 1)
+    recorder.append_tokens(np.array([0, 2]), np.array([7, 9]), np.array([40, 41]))
+    recorder.mark(Phase.BOOKKEEPING)
+    (record,) = describe(recorder.take())
+    assert record.changes == [
+        ["swap", 0, 1],
+        ["put", "token_ids", [0, 2], [7, 9], [[40], [41]]],
+        ["set", "num_tokens_no_spec", [0, 2], [8, 10]],
+    ]
 
 
 def test_entries_survive_encoding():

@@ -6,7 +6,7 @@ import pytest
 
 from tracer.fold import fold, new_state
 from tracer.gate import Gate
-from tracer.log import Gone, Log
+from tracer.log import FOLD_EVERY, Gone, Log
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, decode, encode
 
 
@@ -29,8 +29,13 @@ def test_entries_and_passes_are_found_by_number():
 
 def test_a_gap_is_refused():
     log = Log(1)
+    log.append(pass_entry(1, 0))
     with pytest.raises(ValueError, match="expected entry 0 and got 1"):
-        log.append(pass_entry(1, 0))
+        log.state()
+    for seq in range(2, FOLD_EVERY + 1):
+        log.append(pass_entry(seq, seq))
+    with pytest.raises(ValueError, match="expected entry 0 and got 1"):
+        log.append(pass_entry(FOLD_EVERY + 1, FOLD_EVERY + 1))
 
 
 def test_old_entries_go_to_disk_and_stay_readable():

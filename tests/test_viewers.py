@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 import websocket
@@ -13,6 +14,7 @@ from helpers.web import Site, until
 from engine.async_llm import AsyncLLM
 from engine.inproc_client import InprocClient
 from tracer.schema import EventRecord, encode
+from webui.app import UNWATCHED_DELAY_S
 from webui.broadcaster import IN_FLIGHT
 from webui.security import Access
 from webui.server import Server, listen
@@ -88,6 +90,18 @@ def test_without_a_token_or_from_a_foreign_page_no_socket_opens(
 ) -> None:
     with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
         connect(shared, token, origin)
+
+
+def test_the_trace_may_come_late_while_nobody_looks_and_must_not_while_somebody_does(shared: Site) -> None:
+    until(lambda: shared.server.services.broadcaster._told is False)
+    told: list[float] = []
+    with patch.object(shared.llm, "set_trace_delay", told.append):
+        first, second = connect(shared), connect(shared)
+        until(lambda: watched(shared)["viewers"] == 2)
+        until(lambda: told == [0.0])
+        first.close()
+        second.close()
+        until(lambda: told == [0.0, UNWATCHED_DELAY_S])
 
 
 def test_a_viewer_looks_at_engines_and_presets_and_only_a_presenter_starts_or_ends_one(shared: Site) -> None:

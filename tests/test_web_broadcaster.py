@@ -1,5 +1,6 @@
 """Frames: nothing lost for who keeps up, nothing piled up for who doesn't."""
 
+import queue
 import time
 
 import pytest
@@ -148,6 +149,30 @@ def test_who_does_not_read_is_told_the_newest_announcement_alone_once_there_is_c
         assert room.tick() == []
     room.broadcaster.acknowledge("a", 0)
     assert room.tick() == [("a", "engines", [99])]
+
+
+def test_who_feeds_the_log_is_told_whether_anybody_looks():
+    told = queue.SimpleQueue()
+
+    def watched(any_viewer):
+        told.put(any_viewer)
+        raise RuntimeError("the engine is busy")
+
+    broadcaster = Broadcaster(Log(1), lambda *sent, to: None, watched=watched)
+    broadcaster.start()
+    try:
+        assert told.get(timeout=5) is False
+        broadcaster.add("a", -1)
+        assert told.get(timeout=5) is True
+        broadcaster.add("b", -1)
+        broadcaster.remove("a")
+        with pytest.raises(queue.Empty):
+            told.get(timeout=0.3)
+        broadcaster.remove("b")
+        assert told.get(timeout=5) is False
+    finally:
+        broadcaster.stop()
+        broadcaster.join()
 
 
 def test_the_thread_sends_and_survives_an_error(room):

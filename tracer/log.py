@@ -10,7 +10,7 @@ from typing import Any
 
 from tracer.history import Cuts, Edges, History
 from tracer.lifetimes import Lifetime, Lifetimes
-from tracer.schema import decode_changes, decode_head
+from tracer.schema import PassRecord, decode_changes
 from tracer.spill import Gone, Spill
 from tracer.trace_format import Span
 
@@ -18,7 +18,7 @@ __all__ = ["Gone", "Log"]
 
 MEMORY_BYTES = 32 << 20
 SPILL_BYTES = 1 << 30
-FOLD_EVERY = 64  # entries that may wait to be folded: one by one each would find the caches cold
+FOLD_EVERY = 16  # entries that may wait to be folded: one by one each would find the caches cold
 
 
 class Log:
@@ -50,13 +50,11 @@ class Log:
         return self._next - 1
 
     def append(self, data: bytes) -> None:
-        """Take the next entry. Raises ValueError where its seq is not the next one."""
-        head = decode_head(data)
+        """Take the next entry, as it is. Raises ValueError where one of the entries so far is not the next of its seq.
+
+        That is noticed where the entries are folded, FOLD_EVERY of them later at most.
+        """
         with self._changed:
-            if head.seq != self._next:
-                raise ValueError(f"the log expected entry {self._next} and got {head.seq}: an entry was lost")
-            if head.kind == "pass":
-                self._pass_seqs.append(head.seq)
             self._recent.append(data)
             self._recent_size += len(data)
             self._next += 1
@@ -73,6 +71,8 @@ class Log:
     def pass_bytes(self, pass_id: int) -> bytes:
         """Return the record of a pass. Raises KeyError where it never was and Gone where it was forgotten."""
         with self._changed:
+            if pass_id >= len(self._pass_seqs):
+                self._catch_up()
             if not 0 <= pass_id < len(self._pass_seqs):
                 raise KeyError(pass_id)
             return self._read(self._pass_seqs[pass_id])
@@ -140,6 +140,10 @@ class Log:
         for seq in range(self._state["seq"] + 1, self._next):
             data = self._read(seq)
             entry = decode_changes(data)
+            if entry.seq != seq:
+                raise ValueError(f"the log expected entry {seq} and got {entry.seq}: an entry was lost")
+            if isinstance(entry, PassRecord):
+                self._pass_seqs.append(seq)
             self._cuts.fold(entry, len(data))
             self._lifetimes.observe(entry)
 

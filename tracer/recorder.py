@@ -1,22 +1,40 @@
 """Collects the phases of one pass on one side of the executor seam."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
+import numpy as np
 
 from tracer.phases import Phase
 from tracer.schema import Change, PhaseRecord
+
+Fields = dict[str, Any]  # fields of a PhaseRecord: facts, requests, output, blocks
+Describe = Callable[..., Fields]
+
+
+class Mark(msgspec.Struct):
+    """A phase that has ended, at absolute monotonic ns, and what will put its record together: describe(*args)."""
+
+    phase: Phase
+    start: int
+    end: int
+    changes: list[Change]
+    describe: Describe | None
+    args: tuple[Any, ...]
 
 
 class Recorder:
     """Takes one line a phase: `begin()` where the side starts to work, `mark(phase, ...)` where a phase has ended.
 
-    A phase lasts from the previous mark, or `begin`, to its own mark. Absolute monotonic nanoseconds are kept until
-    the pass is assembled. Code that is not being traced holds None in place of a recorder.
+    A phase lasts from the previous mark, or `begin`, to its own mark. Its facts are described later, for many passes at
+    once where nobody waits for them: so arguments are either never changed any more or copies. Code that is not being
+    traced holds None in place of a recorder.
     """
 
     def __init__(self) -> None:
-        self._phases: list[PhaseRecord] = []
+        self._marks: list[Mark] = []
         self._changes: list[Change] = []
         self._last = time.monotonic_ns()
 
@@ -25,21 +43,21 @@ class Recorder:
         self._last = time.monotonic_ns()
         return self._last
 
-    def mark(
-        self, phase: Phase, facts: Callable[[], dict[str, Any]] | None = None, *, start: int | None = None
-    ) -> PhaseRecord:
-        """End `phase` now, with the batch changes made since the last mark, and return its record.
+    def mark(self, phase: Phase, describe: Describe | None = None, *args: Any, start: int | None = None) -> None:
+        """End `phase` now, with the batch changes made since the last mark. describe(*args) will be its fields.
 
-        `facts` is called after the time has been taken, so that no phase is charged for being watched. `start` is given
-        for a phase that encloses others, such as execute_model.
+        `start` is given for a phase that encloses others, such as execute_model.
         """
         now = time.monotonic_ns()
         changes, self._changes = self._changes, []
-        began = self._last if start is None else start
-        record = PhaseRecord(phase, began, now, facts() if facts else {}, changes)
-        self._phases.append(record)
+        self._marks.append(Mark(phase, self._last if start is None else start, now, changes, describe, args))
         self._last = time.monotonic_ns()
-        return record
+
+    def tell(self, describe: Describe, *args: Any) -> None:
+        """Say what describes the last mark: for arguments that take time, which no phase is charged for."""
+        mark = self._marks[-1]
+        mark.describe, mark.args = describe, args
+        self._last = time.monotonic_ns()
 
     def set(self, field: str, rows: list[int], values: list[Any]) -> None:
         """rows[i][field] = values[i]."""
@@ -48,6 +66,10 @@ class Recorder:
     def put(self, field: str, rows: list[int], starts: list[int], values: list[list[int]]) -> None:
         """rows[i][field][starts[i]:] = values[i]."""
         self._changes.append(["put", field, rows, starts, values])
+
+    def append_tokens(self, rows: np.ndarray, ends: np.ndarray, token_ids: np.ndarray) -> None:
+        """rows[i] got token_ids[i] at its end, which was ends[i]: the arrays are kept as they are until described."""
+        self._changes.append([_APPEND, rows, ends, token_ids])
 
     def clear(self, row: int) -> None:
         self._changes.append(["clear", row])
@@ -58,7 +80,34 @@ class Recorder:
     def swap(self, a: int, b: int) -> None:
         self._changes.append(["swap", a, b])
 
-    def take(self) -> list[PhaseRecord]:
-        """Return the phases collected so far and forget them."""
-        phases, self._phases = self._phases, []
-        return phases
+    def take(self) -> list[Mark]:
+        """Return the marks since the last call and forget them."""
+        marks, self._marks = self._marks, []
+        return marks
+
+
+def describe(marks: Sequence[Mark]) -> list[PhaseRecord]:
+    """Return the marked phases' records, with absolute times. May be asked again for the same marks."""
+    return [
+        PhaseRecord(
+            mark.phase, mark.start, mark.end, changes=_spelled_out(mark.changes),
+            **(mark.describe(*mark.args) if mark.describe else {}),
+        )
+        for mark in marks
+    ]  # fmt: skip
+
+
+def _spelled_out(changes: list[Change]) -> list[Change]:
+    """Put what `append_tokens` noted into the assignments of tracer.schema.Change."""
+    if not changes or changes[-1][0] is not _APPEND:
+        return changes
+    *before, (_, rows, ends, token_ids) = changes
+    where = rows.tolist()
+    return [
+        *_spelled_out(before),
+        ["put", "token_ids", where, ends.tolist(), token_ids[:, np.newaxis].tolist()],
+        ["set", "num_tokens_no_spec", where, (ends + 1).tolist()],
+    ]
+
+
+_APPEND = "append"

@@ -3,13 +3,15 @@
 import hashlib
 import mimetypes
 import re
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flask import Flask, Response, request, send_from_directory
 from flask_socketio import ConnectionRefusedError, SocketIO
 
-from engine.async_llm import AsyncLLM
+from engine.async_llm import AsyncLLM, EngineDeadError
 from tracer.recording import Recording
 from webui import api, openai_api, openapi, presets_api, profile_api, server_api, trace_api
 from webui.broadcaster import Broadcaster
@@ -27,6 +29,7 @@ STATIC = Path(__file__).parent / "static"
 IMPORT_MAP = re.compile(rb'<script type="importmap">.*?</script>', re.DOTALL)
 MAX_BODY = 8 << 20  # bytes
 KEPT_S = 365 * 24 * 3600  # seconds that a browser may keep a file of a version
+UNWATCHED_DELAY_S = 0.25  # how late quiet passes may come while nobody looks: many at once cost the engine less
 
 mimetypes.add_type("text/javascript", ".js")  # some systems say otherwise, and browsers then refuse modules
 
@@ -44,7 +47,8 @@ def create_app(
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     socketio = SocketIO(app, async_mode="threading", async_handlers=False, manage_session=False, always_connect=True)
     facts = llm.facts if isinstance(llm, ReplayLLM) else EngineFacts(llm.config, llm.tokenizer, llm.sources)
-    shared = Services(llm, facts, access, Broadcaster(llm.log, socketio.emit), recording)
+    broadcaster = Broadcaster(llm.log, socketio.emit, watched=partial(_set_trace_delay, llm))
+    shared = Services(llm, facts, access, broadcaster, recording)
     engines = Engines(shared, {} if isinstance(llm, ReplayLLM) else presets(), _beside(access, socketio))
     app.extensions.update(batchscope=shared, engines=engines)
     app.register_blueprint(api.blueprint)
@@ -64,6 +68,11 @@ def create_app(
     _connect_viewers(socketio, engines)
     app.wsgi_app = Guard(app.wsgi_app, access)  # type: ignore[method-assign]
     return app, socketio
+
+
+def _set_trace_delay(llm: EngineLike, watched: bool) -> None:
+    with suppress(EngineDeadError):
+        llm.set_trace_delay(0.0 if watched else UNWATCHED_DELAY_S)
 
 
 def _beside(access: Access, socketio: SocketIO) -> MakeServices:

@@ -43,7 +43,10 @@ class Viewer:
 class Broadcaster(threading.Thread):
     """One thread for all viewers. A slow one is skipped, then gets a merged frame, or is told to take the state."""
 
-    def __init__(self, log: LogView, emit: Emit, engine_id: str = MAIN) -> None:
+    def __init__(
+        self, log: LogView, emit: Emit, engine_id: str = MAIN, watched: Callable[[bool], None] | None = None
+    ) -> None:
+        """`watched` is told, in the thread, whether there is any viewer: at the start, and when that changes."""
         super().__init__(name=f"broadcaster {engine_id}", daemon=True)
         self._log = log
         self._emit = emit
@@ -51,6 +54,8 @@ class Broadcaster(threading.Thread):
         self._announcement: tuple[str, Any] | None = None
         self._skipped = 0  # of viewers who have gone
         self._viewers: dict[str, Viewer] = {}
+        self._tell_watched = watched or (lambda any_viewer: None)
+        self._told: bool | None = None
         self._watched = threading.Event()
         self._stopping = threading.Event()
 
@@ -87,21 +92,27 @@ class Broadcaster(threading.Thread):
 
     def run(self) -> None:
         while not self._stopping.wait(self.period):
-            self._try_tick()
+            self._try(self._tell_whether_watched)
+            self._try(self.tick)
             self._watched.clear()
             if not self._viewers:
                 self._watched.wait(timeout=1)
-        self._try_tick()  # the last words
+        self._try(self.tick)  # the last words
 
     def stop(self) -> None:
         self._stopping.set()
         self._watched.set()
 
-    def _try_tick(self) -> None:
+    def _try(self, step: Callable[[], None]) -> None:
         try:
-            self.tick()
+            step()
         except Exception:
             logging.getLogger(__name__).exception("a frame was not sent")
+
+    def _tell_whether_watched(self) -> None:
+        if (watched := bool(self._viewers)) is not self._told:
+            self._told = watched
+            self._tell_watched(watched)
 
     def tick(self) -> None:
         """Send each viewer what it lacks, as far as its credit goes. A frame is packed once for all who need the same.

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from tracer.log import Gone
 from tracer.log_view import LogView
 from webui.request_times import RequestTimes
+from webui.tally import Tally
 
 PERIOD = 1.0  # seconds between looks at the log when nobody asks
 GRACE = 2.0  # seconds that the reader of a stream has to tell of a stop string
@@ -19,7 +20,6 @@ LONG = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 240, 480, 960)
 TOKENS = tuple(1 << i for i in range(15))
 HISTOGRAMS = {
     "time_to_first_token_seconds": ("from a request's arrival to its first token", SHORT),
-    "inter_token_latency_seconds": ("between two tokens of a request", SHORT),
     "request_time_per_output_token_seconds": ("mean time between two tokens of a finished request", SHORT),
     "e2e_request_latency_seconds": ("from a request's arrival to its end", LONG),
     "request_queue_time_seconds": ("from a request's arrival to its first pass", LONG),
@@ -31,6 +31,7 @@ HISTOGRAMS = {
     "request_generation_tokens": ("output tokens of a finished request", TOKENS),
     "request_params_max_tokens": ("max_tokens of a finished request", TOKENS),
 }
+INTER_TOKEN_LATENCY = "inter_token_latency_seconds", "between two tokens of a request"
 COUNTERS = {
     "prompt_tokens": "prompt tokens whose prefill is done",
     "generation_tokens": "output tokens",
@@ -78,6 +79,9 @@ class _Entry(msgspec.Struct):
     blocks: list[tuple[int, int, int]] = []
 
 
+_DECODER = msgspec.msgpack.Decoder(_Entry)
+
+
 class Metrics(threading.Thread):
     """Follows a log once a second, and at once for whoever asks. Used from every thread of the server."""
 
@@ -100,6 +104,9 @@ class Metrics(threading.Thread):
             name: self._make(Histogram, name, words, buckets=buckets).labels(**labels)
             for name, (words, buckets) in HISTOGRAMS.items()
         }
+        name, words = INTER_TOKEN_LATENCY
+        self._inter_token_latency = Tally(f"vllm:{name}", words, labels, SHORT)
+        self._registry.register(self._inter_token_latency)
         success = self._make(Counter, "request_success", "requests that ended, by reason", more=("finished_reason",))
         self._success = {reason: success.labels(**labels, finished_reason=reason) for reason in FINISH_REASONS}
 
@@ -135,7 +142,7 @@ class Metrics(threading.Thread):
                     continue
                 self._next += len(entries)
                 for data in entries:
-                    self._take(msgspec.msgpack.decode(data, type=_Entry))
+                    self._take(_DECODER.decode(data))
             self._stopped_by_string &= self._live.keys()  # others had ended by themselves
             self._count_aborted(time.monotonic() - GRACE)
             self._set_gauges()
@@ -150,30 +157,38 @@ class Metrics(threading.Thread):
         for phase in entry.phases:
             self._count_schedule(phase.facts)
             self._hold(phase.blocks)
-            for request_id, _, token_ids in phase.output:
-                self._count_output(request_id, len(token_ids), ended)
+            self._count_outputs(phase.output, ended)
             self._merge(phase.requests, ended if phase.output or phase.phase == "update_from_output" else began)
 
     def _count_schedule(self, facts: _Facts) -> None:
         if facts.total_num_scheduled_tokens:
             self._histograms["iteration_tokens_total"].observe(facts.total_num_scheduled_tokens)
         self._num_blocks = facts.num_gpu_blocks or self._num_blocks
-        self._counters["num_preemptions"].inc(len(facts.preempted_req_ids))
+        if facts.preempted_req_ids:
+            self._counters["num_preemptions"].inc(len(facts.preempted_req_ids))
         if self._prefix_caching:
             for new in facts.scheduled_new_reqs:
                 self._counters["prefix_cache_queries"].inc(new.num_prompt_tokens)
                 self._counters["prefix_cache_hits"].inc(new.num_computed_tokens)
 
-    def _count_output(self, request_id: str, num_tokens: int, now: float) -> None:
-        if (times := self._live.get(request_id)) is None:
-            return
-        if times.first_token is None:
-            self._counters["prompt_tokens"].inc(times.num_prompt_tokens)
-            self._histograms["time_to_first_token_seconds"].observe(now - times.arrival)
-        else:
-            self._histograms["inter_token_latency_seconds"].observe(now - times.last_token)
-        times.take_tokens(num_tokens, now)
-        self._counters["generation_tokens"].inc(num_tokens)
+    def _count_outputs(self, outputs: list[tuple[str, int, list[int]]], now: float) -> None:
+        num_tokens = 0
+        waits: dict[float, int] = {}  # since the last token: rows that decode side by side have one in common
+        for request_id, _, token_ids in outputs:
+            if (times := self._live.get(request_id)) is None:
+                continue
+            if times.first_token is None:
+                self._counters["prompt_tokens"].inc(times.num_prompt_tokens)
+                self._histograms["time_to_first_token_seconds"].observe(now - times.arrival)
+            else:
+                wait = now - times.last_token
+                waits[wait] = waits.get(wait, 0) + 1
+            times.take_tokens(len(token_ids), now)
+            num_tokens += len(token_ids)
+        for wait, count in waits.items():
+            self._inter_token_latency.observe(wait, count)
+        if num_tokens:
+            self._counters["generation_tokens"].inc(num_tokens)
 
     def _merge(self, requests: list[tuple[str, dict[str, Any]]], now: float) -> None:
         for request_id, partial in requests:

@@ -79,6 +79,9 @@ class ReplayLLM:
     def call(self, method: str, *args: Any) -> Any:
         self._refuse()
 
+    def set_trace_delay(self, seconds: float) -> None:
+        """All is there already."""
+
     def shutdown(self) -> None:
         self.log.close()
 

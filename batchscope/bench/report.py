@@ -6,7 +6,7 @@ from typing import Any
 
 from batchscope.bench import pass_profile, startup
 from batchscope.bench.floor import decode_floor
-from batchscope.bench.trace_cost import MODES, PATIENT, QUICK, Cost
+from batchscope.bench.trace_cost import BUNCHED, MODES, PATIENT, QUICK, Cost
 from batchscope.bench.turns import is_ours
 from batchscope.tables import Table
 
@@ -44,12 +44,12 @@ has them; sampling is greedy, nothing is detokenized, and every request gets exa
 
 The floor takes memory bandwidth as what a dot product over 1 GiB reads a second, and arithmetic as what a bfloat16
 product of two 2048 by 2048 matrices does, each the best of five. A pass is profiled in an engine as `batchscope serve`
-runs it; each call of a kernel is timed, which makes that pass about 1% longer. Recording is switched on and off every
-{quick} passes in one engine process; where a file is written, every {patient}. The first {quick_late} of them, and
-{patient_late} where a file is written, do not count: in them is done what the stretch before has left to other
-processes. What is gathered for /metrics once a second falls on both. The cost is the mean over four such stretches each
-(off, on, on, off, or the other way round, so that what grows steadily cancels out), with a 95% interval from a
-bootstrap over them."""
+runs it; each call of a kernel is timed, which makes that pass about 1% longer. Recording is switched on and off in one
+engine process, while nobody looks at the page, every {on} passes (every {off} for what the bench can tell apart); where
+a file is written, every {patient}. The first {on_late} of them, and {patient_late} where a file is written, do not
+count: in them is done what the stretch before has left to other processes. What is gathered for /metrics once a second
+falls on both. The cost is the mean over four such stretches each (off, on, on, off, or the other way round, so that
+what grows steadily cancels out), with a 95% interval from a bootstrap over them."""
 
 
 def write(measured: dict[str, Any], chart: str, profile_chart: str) -> str:
@@ -81,8 +81,8 @@ def _sections(measured: dict[str, Any], chart: str, profile_chart: str) -> Itera
         yield f"**{each['variant']}:** {startup.line(each)}."
     yield METHOD.format(
         rows=max(settings["rows"]), turns=settings["turns"], prompt_tokens=settings["prompt_tokens"],
-        new_tokens=settings["new_tokens"], quick=QUICK.stretch, quick_late=QUICK.late,
-        patient=PATIENT.stretch, patient_late=PATIENT.late,
+        new_tokens=settings["new_tokens"], off=QUICK.stretch, on=BUNCHED.stretch,
+        on_late=BUNCHED.late, patient=PATIENT.stretch, patient_late=PATIENT.late,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from batchscope.recording import begin_recording
 from engine.async_llm import AsyncLLM
 from tracer import recording
 from tracer.trace_writer import TraceWriter
+from webui import app
 from webui.security import Access
 from webui.server import Server, listen
 
@@ -25,14 +26,17 @@ RESAMPLES = 10_000
 LOWEST, HIGHEST = 2.5, 97.5  # percentiles
 MODES = {
     "off": "nothing is recorded in either half: what the bench can tell apart",
-    "on": "every pass is recorded and kept in the log",
+    "on": "every pass is recorded and kept in the log, while nobody looks",
     "recording": "every pass is written to a file as well",
 }
 QUICK = Protocol(stretch=4, late=1, patterns=16)
+# Up to MOST_UNSENT quiet passes are sent together, and 13 has no part in common with it: so that the sending falls on
+# each pass of a stretch alike.
+BUNCHED = Protocol(stretch=13, late=1, patterns=4)
 # The file is written up to tracer.recording.EVERY_S later, which is 14 passes of 18 ms, and a block at a time: a length
 # that has no part in common with a block's lets the blocks end anywhere in a stretch.
 PATIENT = Protocol(stretch=31, late=14, patterns=2)
-PROTOCOLS = {"off": QUICK, "on": QUICK, "recording": PATIENT}
+PROTOCOLS = {"off": QUICK, "on": BUNCHED, "recording": PATIENT}
 
 
 class Cost(NamedTuple):
@@ -91,8 +95,9 @@ def _stretches(mode: str, rows: int, rounds: int, **settings: Any) -> list[Stret
 @contextmanager
 def _served(llm: AsyncLLM, mode: str) -> Iterator[None]:
     """Serve the engine's page and API, as nobody looks."""
-    never = patch.object(recording, "QUIET", math.inf)  # or it would write where nothing is recorded for a second
-    with never, tempfile.TemporaryDirectory() as folder, listen("127.0.0.1", 0) as listener:
+    # Or it would write, or send, where nothing is recorded for some time.
+    never = patch.object(recording, "QUIET", math.inf), patch.object(app, "UNWATCHED_DELAY_S", math.inf)
+    with never[0], never[1], tempfile.TemporaryDirectory() as folder, listen("127.0.0.1", 0) as listener:
         writer = TraceWriter(Path(folder) / "run.bscope") if mode == "recording" else None
         recorder = begin_recording(llm, writer) if writer else None
         server = Server(llm, listener, Access(port=listener.getsockname()[1]), recorder)

@@ -11,6 +11,7 @@ from engine.model_source import resolve
 from engine.outputs import CachedRequestData, NewRequestData, SchedulerOutput
 from engine.sampling_params import SamplingParams
 from tracer.compare import first_difference
+from tracer.recorder import describe
 
 
 def play(recording: Recording, model: str, dtype: str, layout: bool) -> str | None:
@@ -42,7 +43,10 @@ def _passes(recording: Recording, executor: Executor, rows: Rows) -> Iterator[tu
         scheduler_output = scheduler_output_of(entry["scheduler_output"], prompts)
         if executor.execute_model(scheduler_output, non_block=True).result() is None:
             executor.sample_tokens(None)
-        yield recorded_pass(entry), observed_pass(rows, executor.collective_rpc("take_trace", single_value=True))
+        yield (
+            recorded_pass(entry),
+            observed_pass(rows, describe(executor.collective_rpc("take_trace", single_value=True))),
+        )
 
 
 def scheduler_output_of(data: dict[str, Any], requests: dict[str, dict[str, Any]]) -> SchedulerOutput:

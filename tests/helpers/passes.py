@@ -9,6 +9,7 @@ from engine.sampling_params import SamplingParams
 from runner.worker import Worker
 from tracer.compare import first_difference
 from tracer.fold import apply_change
+from tracer.recorder import describe
 from tracer.schema import PhaseRecord
 
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
@@ -87,7 +88,7 @@ class Driver:
             output = self.worker.sample_tokens(grammar_output)
         assert isinstance(output, ModelRunnerOutput)
         self.output = output
-        phases = self.worker.take_trace()
+        phases = describe(self.worker.take_trace())
         self.phases = {phase.phase: phase for phase in phases}
         for phase in phases:
             for change in phase.changes:
