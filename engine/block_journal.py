@@ -25,6 +25,8 @@ class BlockJournal:
 
     def take(self) -> list[tuple[int, int, int]]:
         """Return [block id, reference count, whether it is cached] as they are now, and start anew."""
+        if not self._changed:
+            return []
         blocks = self._changed.values()
         changes = [(block.block_id, block.ref_cnt, int(block.block_hash is not None)) for block in blocks]
         self._changed = {}

@@ -146,14 +146,12 @@ class EngineCore:
             if not abort.handled:
                 aborted += self.scheduler.finish_requests(abort.request_ids, RequestStatus.FINISHED_ABORTED)
         if self.trace:
-            self.trace.mark(Phase.PROCESS_ABORTS)
-            blocks = pass_facts.block_changes(self.scheduler) if aborted else []
-            self.trace.tell(pass_facts.process_aborts, aborted, blocks)
+            self.trace.mark(Phase.PROCESS_ABORTS, pass_facts.process_aborts, aborted, [])
+            if aborted:
+                self.trace.tell(pass_facts.process_aborts, aborted, pass_facts.block_changes(self.scheduler))
 
     def _end_traced_pass(self, trace: CoreTrace) -> None:
-        plan = self.scheduler.plan
-        busy = self.scheduler.stopped or plan.new or plan.resumed or plan.preempted
-        trace.end_pass(self.model_executor, quiet=not busy)
+        trace.end_pass(self.model_executor, quiet=self.scheduler.plan.quiet and not self.scheduler.stopped)
         if self.config.trace_config.check:
             violated = violated_invariant(self.scheduler) or trace.misstated_blocks(self.scheduler.kv_cache_manager)
             assert violated is None, f"pass {trace.num_passes - 1}: {violated}"

@@ -1,5 +1,6 @@
 """The engine core in a process of its own: what runs in the child."""
 
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -22,6 +23,7 @@ from engine.wire import FromCore, ToCore, make_socket
 INPUT, OUTPUT = "input", "output"  # names of the two sockets in the shared folder
 WAKE = "wake"  # an input that says nothing, but that something may have changed
 POLL_MS = 100  # how soon the reader of inputs sees that it is to end
+GC_THRESHOLD = 20_000  # new containers that set off a collection: more than passes that are held back have
 LINGER_MS = 2000  # how long a dying core waits for its last words to be taken
 
 
@@ -40,6 +42,8 @@ def run_engine_core(config: EngineConfig, folder: str) -> None:
         core: EngineCoreProc | None = None
         try:
             core = EngineCoreProc(config, context, output, folder)
+            gc.freeze()  # what a started engine is made of stays: no use to look through it
+            gc.set_threshold(GC_THRESHOLD)
             core.run()
         except ConfigError as error:
             output.send_multipart([FromCore.REFUSED, str(error).encode()])
@@ -78,6 +82,8 @@ class EngineCoreProc:
             for client_outputs in outputs.values():
                 self._send(FromCore.OUTPUTS, msgspec.msgpack.encode(client_outputs))
             self._send_trace()
+            if self._trace:
+                self._trace.send_if_due()  # the outputs are on their way already
         self.core.shutdown()
 
     def take_traced(self) -> list[bytes]:

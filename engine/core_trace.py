@@ -12,7 +12,7 @@ from tracer.phases import PHASE_ORDER, Phase
 from tracer.recorder import Mark, Recorder, describe
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, decode, encode
 
-MOST_UNSENT = 8  # passes that are held back: describing one by one, each would find the caches cold
+MOST_UNSENT = 32  # passes that are held back: described one by one, each would find the caches cold
 TraceSink = Callable[[bytes], None]
 
 
@@ -43,7 +43,7 @@ class CoreTrace:
         self._call = start, self.recorder.begin()
 
     def end_pass(self, executor: Executor, quiet: bool = False) -> None:
-        """Record the pass. `quiet`: none came, left or was preempted in it, so that it may be held back for `delay_s`.
+        """Record the pass. `quiet`: none came, left or was preempted in it, so that `send_if_due` may send it later.
 
         Raises AssertionError in check mode where trace and batch differ.
         """
@@ -53,13 +53,19 @@ class CoreTrace:
         self._unsent.append(_Pass(self._seq, self.num_passes, started, start_ns, marks, self._call))
         self._seq += 1
         self.num_passes += 1
-        late = start_ns >= self._sent_ns + self.delay_s * 1e9 or len(self._unsent) == MOST_UNSENT
-        if late or not quiet or self._folded is not None:
+        if not quiet or not self.delay_s or self._folded is not None:
             self.flush()
         if self._folded is not None:
             batch = executor.collective_rpc("batch_state", single_value=True)
             difference = first_difference(batch, self._folded["rows"], "rows")
             assert difference is None, f"pass {self.num_passes - 1}: the trace is not the batch: {difference}"
+
+    def send_if_due(self) -> None:
+        """Send what is held back where there is much of it, or the first has waited for `delay_s`."""
+        if self._unsent and (
+            len(self._unsent) >= MOST_UNSENT or self._started[0] >= self._sent_ns + self.delay_s * 1e9
+        ):
+            self.flush()
 
     def flush(self) -> None:
         """Send what is held back."""
@@ -133,10 +139,8 @@ class _Pass(NamedTuple):
 
 def _phases(marks: list[Mark], start_ns: int, call: tuple[int, int]) -> list[PhaseRecord]:
     """Return the marks' records in the order of a pass, their times and those of the `call` counted from its start."""
-    phases = sorted(describe(marks), key=lambda phase: PHASE_ORDER[phase.phase])
-    for phase in phases:
-        phase.start -= start_ns
-        phase.end -= start_ns
-        if phase.phase == Phase.SAMPLE_TOKENS:
-            phase.facts["call_ns"] = [time_ns - start_ns for time_ns in call]
+    phases = describe(sorted(marks, key=lambda mark: PHASE_ORDER[mark.phase]), start_ns)
+    sampled = next((phase for phase in phases if phase.phase == Phase.SAMPLE_TOKENS), None)
+    if sampled:
+        sampled.facts["call_ns"] = [time_ns - start_ns for time_ns in call]
     return phases

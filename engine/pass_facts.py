@@ -95,9 +95,9 @@ class Seen(NamedTuple):
 def seen(scheduler: Scheduler) -> Seen:
     """Copy from the scheduler what the next pass changes."""
     blocks = block_changes(scheduler)
+    requests = _grown(scheduler) if scheduler.plan.quiet else _status_changes(scheduler) + _grown(scheduler)
     return Seen(
-        list(scheduler.waiting), list(scheduler.running), explain(scheduler), _pool_facts(scheduler),
-        _status_changes(scheduler) + _grown(scheduler), blocks,
+        list(scheduler.waiting), list(scheduler.running), explain(scheduler), _pool_facts(scheduler), requests, blocks
     )  # fmt: skip
 
 

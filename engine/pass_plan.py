@@ -25,6 +25,11 @@ class PassPlan:
     new_block_ids: dict[str, BlockIds] = field(default_factory=dict)
     why: dict[str, Why] | None = None  # by request id, for the trace; None when nothing is traced
 
+    @property
+    def quiet(self) -> bool:
+        """Whether running requests go on and that is all."""
+        return not (self.new or self.resumed or self.preempted or self.grammar_ready)
+
     def schedule(self, request: Request, num_new_tokens: int) -> None:
         """Give the request its tokens out of the budget."""
         self.num_scheduled_tokens[request.request_id] = num_new_tokens

@@ -33,14 +33,19 @@ def prepare_weight(weight: torch.Tensor) -> torch.Tensor:
 
 
 def linear(
-    x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    memory: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return x @ weight.T + bias, [T, out], in out_dtype (None: x's).
 
-    x: [T, in], packed: from prepare_weight, bias: [out] in x's dtype.
+    x: [T, in], packed: from prepare_weight, bias: [out] in x's dtype. memory: out_dtype [T or more, out], which the
+    result is put into where the product can be written there.
     """
     if packed.dim() == 5:
-        product = linear_tiles(x, packed, bias, out_dtype or x.dtype)
+        product = linear_tiles(x, packed, bias, out_dtype or x.dtype, memory)
     elif packed.is_mkldnn:
         product = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
     elif packed.dtype is x.dtype:

@@ -45,15 +45,23 @@ def pack_tiles(weight: torch.Tensor) -> torch.Tensor:
 
 
 def linear_tiles(
-    x: torch.Tensor, tiles: torch.Tensor, bias: torch.Tensor | None, out_dtype: torch.dtype = torch.bfloat16
+    x: torch.Tensor,
+    tiles: torch.Tensor,
+    bias: torch.Tensor | None,
+    out_dtype: torch.dtype = torch.bfloat16,
+    memory: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return x @ weight.T + bias in bfloat16 or float32, as it is summed. x: bfloat16 [T, in], tiles: from pack_tiles.
 
-    bias: bfloat16 [out].
+    bias: bfloat16 [out]. memory: out_dtype [T or more, out], contiguous, which the result is put into.
     """
     num_rows, num_tiles = x.shape[0], tiles.shape[1]
     x = x if x.stride(-1) == 1 else x.contiguous()
-    out = x.new_empty(num_rows, tiles.shape[0] * TILE_ROWS, dtype=out_dtype)
+    shape = num_rows, tiles.shape[0] * TILE_ROWS
+    out = x.new_empty(shape, dtype=out_dtype) if memory is None else memory[:num_rows]
+    assert out.shape == shape
+    assert out.dtype is out_dtype
+    assert out.is_contiguous()
     if num_rows:
         bias_at = bias.data_ptr() if bias is not None else 0
         with PARALLEL_SECTION:

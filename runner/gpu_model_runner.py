@@ -74,6 +74,8 @@ class GPUModelRunner:
         self.seq_lens = buffer(max_num_reqs, torch.int32)
         self.discard_request_mask = buffer(max_num_reqs, torch.bool)
         self.sample_positions = buffer(max_num_reqs, torch.int64)
+        # The largest array of a pass. Allocated anew it would lie elsewhere each time, in pages that are not there yet.
+        self.logits = torch.empty(max_num_reqs, model.vocab_size) if device.type == "cpu" else None
         self.prepare_inputs_event = torch.cuda.Event() if device.type == "cuda" else None
         # One for all passes of a length: nobody changes them.
         self.forward_facts = functools.cache(functools.partial(trace_facts.forward, model, device))
@@ -112,7 +114,7 @@ class GPUModelRunner:
         if not get_pp_group().is_last_rank:
             return hidden_states
         sample_hidden_states = hidden_states[logits_indices]
-        logits = self.model.compute_logits(sample_hidden_states)
+        logits = self.model.compute_logits(sample_hidden_states, self.logits)
         self.execute_model_state = ExecuteModelState(
             scheduler_output, logits, None, hidden_states, sample_hidden_states
         )

@@ -22,8 +22,10 @@ def fold(state: dict[str, Any], entry: PassRecord | EventRecord) -> dict[str, An
         for phase in entry.phases:
             for change in phase.changes:
                 apply_change(state["rows"], change)
-            _merge_requests(state, phase.requests)
-            _assign_blocks(state, phase.blocks)
+            if phase.requests:
+                _merge_requests(state, phase.requests)
+            if phase.blocks:
+                _assign_blocks(state, phase.blocks)
             for req_id, start, ids in phase.output:
                 state["requests"][req_id]["output_token_ids"][start:] = ids
         state["pass_id"] = entry.pass_id

@@ -29,7 +29,8 @@ class Lifetimes:
         if isinstance(entry, PassRecord):
             self._last_pass = entry.pass_id
             for phase in entry.phases:
-                self._merge(phase.requests)
+                if phase.requests:
+                    self._merge(phase.requests)
         else:
             self._merge(entry.requests)
 

@@ -86,11 +86,11 @@ class Recorder:
         return marks
 
 
-def describe(marks: Sequence[Mark]) -> list[PhaseRecord]:
-    """Return the marked phases' records, with absolute times. May be asked again for the same marks."""
+def describe(marks: Sequence[Mark], start_ns: int = 0) -> list[PhaseRecord]:
+    """Return the marked phases' records, with times from `start_ns`. May be asked again for the same marks."""
     return [
         PhaseRecord(
-            mark.phase, mark.start, mark.end, changes=_spelled_out(mark.changes),
+            mark.phase, mark.start - start_ns, mark.end - start_ns, changes=_spelled_out(mark.changes),
             **(mark.describe(*mark.args) if mark.describe else {}),
         )
         for mark in marks

@@ -29,7 +29,7 @@ STATIC = Path(__file__).parent / "static"
 IMPORT_MAP = re.compile(rb'<script type="importmap">.*?</script>', re.DOTALL)
 MAX_BODY = 8 << 20  # bytes
 KEPT_S = 365 * 24 * 3600  # seconds that a browser may keep a file of a version
-UNWATCHED_DELAY_S = 0.25  # how late quiet passes may come while nobody looks: many at once cost the engine less
+UNWATCHED_DELAY_S = 0.5  # how late quiet passes may come while nobody looks: many at once cost the engine less
 
 mimetypes.add_type("text/javascript", ".js")  # some systems say otherwise, and browsers then refuse modules
 

@@ -35,10 +35,13 @@ class Linear(nn.Module):
         """Use a weight [out, in] that another layer owns."""
         self.packed = prepare_weight(weight)
 
-    def forward(self, x: torch.Tensor, out_dtype: torch.dtype | None = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, out_dtype: torch.dtype | None = None, memory: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See kernels.linear."""
         if self.int4 is not None and x.shape[0] <= MOST_ROWS:
             return linear_int4(x, self.int4, self.bias).to(out_dtype or x.dtype)
-        return linear(x, self.packed, self.bias, out_dtype)
+        return linear(x, self.packed, self.bias, out_dtype, memory)
 
     def path(self, num_rows: int) -> str:
         """Name how a pass of so many rows is multiplied."""

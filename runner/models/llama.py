@@ -69,9 +69,12 @@ class LlamaForCausalLM(nn.Module):
         hidden, _ = self.norm.add_and_norm(hidden, residual)
         return hidden
 
-    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Project hidden states [n, hidden_size] to scores [n, vocab_size] in float32."""
-        return self.lm_head(hidden, torch.float32)
+    def compute_logits(self, hidden: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
+        """Project hidden states [n, hidden_size] to scores [n, vocab_size] in float32.
+
+        memory: float32 [n or more, vocab_size], which they are put into where the product can be written there.
+        """
+        return self.lm_head(hidden, torch.float32, memory)
 
     def path(self, num_tokens: int) -> str:
         """Name how the products of a pass of so many tokens are calculated."""
