@@ -43,8 +43,8 @@ class EngineCoreClient(ABC):
     def set_trace_delay(self, seconds: float) -> None:
         """Let trace entries of quiet passes be held back so long, to be sent together, from the next pass on.
 
-        A pass is quiet in which requests went on and none came, left or was preempted. Nobody waits for the engine
-        here. Nothing is held back until this is called, and never in this process.
+        A pass is quiet in which requests went on and none came, left or was preempted. Returns at once. Before the
+        first call nothing is held back, and an engine in this process never holds anything back.
         """
 
     @abstractmethod

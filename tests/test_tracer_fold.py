@@ -81,12 +81,14 @@ def test_a_recorder_spells_appended_tokens_out_once_they_are_described():
     recorder = Recorder()
     recorder.swap(0, 1)
     recorder.append_tokens(np.array([0, 2]), np.array([7, 9]), np.array([40, 41]))
+    recorder.clear(3)
     recorder.mark(Phase.BOOKKEEPING)
     (record,) = describe(recorder.take())
     assert record.changes == [
         ["swap", 0, 1],
         ["put", "token_ids", [0, 2], [7, 9], [[40], [41]]],
         ["set", "num_tokens_no_spec", [0, 2], [8, 10]],
+        ["clear", 3],
     ]
 
 

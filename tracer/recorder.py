@@ -13,6 +13,8 @@ from tracer.schema import Change, PhaseRecord
 Fields = dict[str, Any]  # fields of a PhaseRecord: facts, requests, output, blocks
 Describe = Callable[..., Fields]
 
+_APPEND = "append"  # heads what `append_tokens` notes, among changes
+
 
 class Mark(msgspec.Struct):
     """A phase that has ended, at absolute monotonic ns, and what will put its record together: describe(*args)."""
@@ -99,15 +101,12 @@ def describe(marks: Sequence[Mark], start_ns: int = 0) -> list[PhaseRecord]:
 
 def _spelled_out(changes: list[Change]) -> list[Change]:
     """Put what `append_tokens` noted into the assignments of tracer.schema.Change."""
-    if not changes or changes[-1][0] is not _APPEND:
-        return changes
-    *before, (_, rows, ends, token_ids) = changes
+    return [each for change in changes for each in (_appended(*change[1:]) if change[0] == _APPEND else [change])]
+
+
+def _appended(rows: np.ndarray, ends: np.ndarray, token_ids: np.ndarray) -> list[Change]:
     where = rows.tolist()
     return [
-        *_spelled_out(before),
         ["put", "token_ids", where, ends.tolist(), token_ids[:, np.newaxis].tolist()],
         ["set", "num_tokens_no_spec", where, (ends + 1).tolist()],
     ]
-
-
-_APPEND = "append"

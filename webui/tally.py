@@ -9,7 +9,7 @@ from prometheus_client.utils import floatToGoString
 
 
 class Tally(Collector):
-    """To be registered. Used from one thread at a time."""
+    """To be registered. One thread at a time counts; another may collect meanwhile."""
 
     def __init__(self, name: str, words: str, labels: Mapping[str, str], buckets: Sequence[float]) -> None:
         """`buckets`: their upper bounds, rising; one for what is larger is added."""
