@@ -64,7 +64,7 @@ def test_sixteen_prompts_stream_together_while_rows_move(page, served):
     page.evaluate(WATCH)
     served.post("/api/control", action="pause")
     burst(page, 16)
-    until(page, "Object.keys(__model.requests).length >= 16")
+    until(page, "Object.values(__model.requests).filter((request) => request.status === 'WAITING').length === 16")
     most, seen = 0, {}
     while live(served.state()) and not (most > 8 and seen["sliding"] and "moved" in seen["kinds"] and seen["gone"]):
         served.post("/api/control", action="step", passes=1)  # pass by pass, each drawn: tiny outruns the screen
