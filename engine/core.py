@@ -18,6 +18,7 @@ from engine.request import Request, RequestStatus
 from engine.sources import phase_sources
 from tracer.gate import Stop
 from tracer.phases import Phase
+from tracer.recorder import RequestChange
 
 # What clients may call by name.
 GATE_UTILITIES = frozenset({"pause", "resume", "step_passes", "step_stop", "set_rate", "set_breakpoints"})
@@ -74,17 +75,18 @@ class EngineCore:
         scheduler_output = self.scheduler.schedule(self._should_throttle_prefills())
         if trace:
             trace.mark(Phase.SCHEDULE)
-            trace.tell(pass_facts.schedule, scheduler_output, pass_facts.seen(self.scheduler))
+            blocks, requests = pass_facts.block_changes(self.scheduler), pass_facts.request_changes(self.scheduler)
+            trace.tell(*pass_facts.schedule(scheduler_output, self.scheduler), requests=requests, blocks=blocks)
 
         launched = trace.begin() if trace else None
         future = self.model_executor.execute_model(scheduler_output, non_block=True)
         if trace:
-            executor, done = self.model_executor.name, future if future.done() else None
-            trace.mark(Phase.EXECUTE_MODEL, pass_facts.execute_model, executor, done, start=launched)
+            args = pass_facts.execute_model(self.model_executor.name, future)
+            trace.mark(Phase.EXECUTE_MODEL, *args, start=launched)
 
         grammar_output = self.scheduler.get_grammar_bitmask(scheduler_output)
         if trace:
-            trace.mark(Phase.GRAMMAR_BITMASK, pass_facts.grammar_bitmask, grammar_output)
+            trace.mark(Phase.GRAMMAR_BITMASK, *pass_facts.grammar_bitmask(grammar_output))
 
         model_output = future.result()
         if model_output is None:
@@ -95,13 +97,14 @@ class EngineCore:
                 trace.sample_tokens_called(called)
 
         self.gate.may_hold(Stop.BEFORE_UPDATE_FROM_OUTPUT, scheduler_output)
-        self._process_aborts_queue()
+        aborted = self._process_aborts_queue()
         engine_core_outputs = self.scheduler.update_from_output(scheduler_output, model_output)
         if trace:
             trace.mark(Phase.UPDATE_FROM_OUTPUT)
             stopped, blocks = self.scheduler.stopped, pass_facts.block_changes(self.scheduler)
-            trace.tell(pass_facts.update_from_output, scheduler_output, engine_core_outputs, stopped, blocks)
-            self._end_traced_pass(trace)
+            args = pass_facts.update_from_output(scheduler_output, engine_core_outputs, stopped)
+            trace.tell(*args, requests=list(map(pass_facts.finished_change, stopped)), blocks=blocks)
+            self._end_traced_pass(trace, quiet=self.scheduler.plan.quiet and not stopped and not aborted)
         return engine_core_outputs, scheduler_output.total_num_scheduled_tokens > 0
 
     @property
@@ -136,8 +139,8 @@ class EngineCore:
         """Data-parallel ranks hold prefills back to keep in step; a single rank never does."""
         return False
 
-    def _process_aborts_queue(self) -> None:
-        """Take the aborts that arrived during the pass, before its outputs are applied."""
+    def _process_aborts_queue(self) -> list[str]:
+        """Take the aborts that arrived during the pass, before its outputs are applied; return whom they ended."""
         if self.trace:
             self.trace.begin()
         aborted: list[str] = []
@@ -146,12 +149,14 @@ class EngineCore:
             if not abort.handled:
                 aborted += self.scheduler.finish_requests(abort.request_ids, RequestStatus.FINISHED_ABORTED)
         if self.trace:
-            self.trace.mark(Phase.PROCESS_ABORTS, pass_facts.process_aborts, aborted, [])
+            self.trace.mark(Phase.PROCESS_ABORTS, aborted)
             if aborted:
-                self.trace.tell(pass_facts.process_aborts, aborted, pass_facts.block_changes(self.scheduler))
+                changes, blocks = pass_facts.aborted_changes(aborted), pass_facts.block_changes(self.scheduler)
+                self.trace.tell(aborted, requests=changes, blocks=blocks)
+        return aborted
 
-    def _end_traced_pass(self, trace: CoreTrace) -> None:
-        trace.end_pass(self.model_executor, quiet=self.scheduler.plan.quiet and not self.scheduler.stopped)
+    def _end_traced_pass(self, trace: CoreTrace, quiet: bool) -> None:
+        trace.end_pass(self.model_executor, quiet)
         if self.config.trace_config.check:
             violated = violated_invariant(self.scheduler) or trace.misstated_blocks(self.scheduler.kv_cache_manager)
             assert violated is None, f"pass {trace.num_passes - 1}: {violated}"
@@ -223,6 +228,6 @@ class EngineCore:
         self.scheduler.structured_output_manager.shutdown()
         self.model_executor.shutdown()
 
-    def _event(self, kind: str, facts: dict[str, Any], requests: list[pass_facts.RequestChange] | None = None) -> None:
+    def _event(self, kind: str, facts: dict[str, Any], requests: list[RequestChange] | None = None) -> None:
         if self.trace:
             self.trace.event(kind, facts, requests, pass_facts.block_changes(self.scheduler))

@@ -2,17 +2,18 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.executor import Executor
 from engine.kv_cache_manager import KVCacheManager
+from tracer.bunch import pack
 from tracer.compare import first_difference
 from tracer.fold import fold, new_state
-from tracer.phases import PHASE_ORDER, Phase
-from tracer.recorder import Mark, Recorder, describe
-from tracer.schema import EventRecord, PassRecord, PhaseRecord, decode, encode
+from tracer.marked_pass import MarkedPass, describe
+from tracer.recorder import Mark, Recorder
+from tracer.schema import EventRecord, PhaseRecord, decode, encode
 
-MOST_UNSENT = 32  # passes that are held back: described one by one, each would find the caches cold
+MOST_UNSENT = 32  # passes that are held back: one by one, each would find the caches cold, and repeat the one before
 TraceSink = Callable[[bytes], None]
 
 
@@ -27,7 +28,7 @@ class CoreTrace:
         self.delay_s = 0.0  # how long passes in which nothing happens may wait to be sent together
         self._sink = sink
         self._seq = 0
-        self._unsent: list[_Pass | EventRecord] = []
+        self._unsent: list[MarkedPass] = []
         self._sent_ns = 0  # when the last were
         self._started = (0, 0.0)  # monotonic ns, seconds since the epoch
         self._marks: list[Mark] = []  # of the pass that is under way, as far as they have been asked for
@@ -50,11 +51,14 @@ class CoreTrace:
         self._take_marks(executor)
         marks, self._marks = self._marks, []
         start_ns, started = self._started
-        self._unsent.append(_Pass(self._seq, self.num_passes, started, start_ns, marks, self._call))
+        ended = MarkedPass(self._seq, self.num_passes, started, start_ns, marks, self._call)
         self._seq += 1
         self.num_passes += 1
-        if not quiet or not self.delay_s or self._folded is not None:
+        if quiet and self.delay_s and self._folded is None:
+            self._unsent.append(ended)
+        else:
             self.flush()
+            self._send(encode(ended.record()))
         if self._folded is not None:
             batch = executor.collective_rpc("batch_state", single_value=True)
             difference = first_difference(batch, self._folded["rows"], "rows")
@@ -71,16 +75,13 @@ class CoreTrace:
         """Send what is held back."""
         self._sent_ns = self._started[0]
         unsent, self._unsent = self._unsent, []
-        for entry in unsent:
-            data = encode(entry.record() if isinstance(entry, _Pass) else entry)
-            if self._folded is not None:
-                fold(self._folded, decode(data))
-            self._sink(data)
+        for message in pack(unsent):
+            self._sink(message)
 
     def phases_so_far(self, executor: Executor) -> list[PhaseRecord]:
         """Return the phases of the pass that is under way, in order; `end_pass` records them as well."""
         self._take_marks(executor)
-        return _phases(self._marks, self._started[0], self._call)
+        return describe(self._marks, self._started[0], self._call)
 
     def held(self, executor: Executor) -> dict[str, Any]:
         """Return what a pass record will say of the pass that is under way, as far as it has come."""
@@ -113,34 +114,15 @@ class CoreTrace:
         blocks: list[tuple[int, int, int]] | None = None,
     ) -> None:
         """Send what happened between passes."""
-        self._unsent.append(EventRecord(self._seq, kind, time.time(), facts, requests or [], blocks or []))
-        self._seq += 1
         self.flush()
+        self._send(encode(EventRecord(self._seq, kind, time.time(), facts, requests or [], blocks or [])))
+        self._seq += 1
+
+    def _send(self, data: bytes) -> None:
+        if self._folded is not None:
+            fold(self._folded, decode(data))
+        self._sink(data)
 
     def _take_marks(self, executor: Executor) -> None:
         self._marks += self.recorder.take()
         self._marks += executor.collective_rpc("take_trace", single_value=True)
-
-
-class _Pass(NamedTuple):
-    """A pass that has ended, before its record is put together."""
-
-    seq: int
-    pass_id: int
-    time: float
-    start_ns: int
-    marks: list[Mark]
-    call: tuple[int, int]
-
-    def record(self) -> PassRecord:
-        phases = _phases(self.marks, self.start_ns, self.call)
-        return PassRecord(self.seq, "pass", self.pass_id, self.time, self.start_ns, phases)
-
-
-def _phases(marks: list[Mark], start_ns: int, call: tuple[int, int]) -> list[PhaseRecord]:
-    """Return the marks' records in the order of a pass, their times and those of the `call` counted from its start."""
-    phases = describe(sorted(marks, key=lambda mark: PHASE_ORDER[mark.phase]), start_ns)
-    sampled = next((phase for phase in phases if phase.phase == Phase.SAMPLE_TOKENS), None)
-    if sampled:
-        sampled.facts["call_ns"] = [time_ns - start_ns for time_ns in call]
-    return phases

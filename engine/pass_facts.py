@@ -1,104 +1,79 @@
-"""What the engine core's own phases tell the trace, under the field names of tests/vectors/README.md.
-
-A function named like a phase describes it, perhaps some passes later: its arguments are what nobody changes any more.
-"""
+"""What the engine core's own phases tell the trace: the arguments of tracer.facts, and the changes of requests."""
 
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from engine.messages import EngineCoreOutputs
 from engine.outputs import GrammarOutput, ModelRunnerOutput, NewRequestData, SchedulerOutput
-from engine.pass_plan import Why
 from engine.request import Request, RequestStatus
 from engine.scheduler import Scheduler
 from engine.why import explain
-from tracer.recorder import Fields
+from tracer.recorder import RequestChange
 
 FAILED = RequestStatus.FINISHED_ERROR  # these have got no token
-RequestChange = tuple[str, dict[str, Any]]
-
-# --- descriptions: made later, of what nobody changes any more -------------------------------------------------------
 
 
-def schedule(output: SchedulerOutput, seen: "Seen") -> Fields:
-    """Return the decision, the queues after it, why each live request is or isn't in the pass, and the KV blocks."""
-    return {"facts": _decision(output, seen), "requests": seen.requests, "blocks": seen.blocks}
+def schedule(output: SchedulerOutput, scheduler: Scheduler) -> tuple[Any, ...]:
+    """Return the arguments of tracer.facts.schedule, with copies from the scheduler of what the next pass changes."""
+    cached = output.scheduled_cached_reqs
+    return (
+        [_new_request(new) for new in output.scheduled_new_reqs],
+        cached.req_ids,
+        cached.resumed_req_ids,
+        cached.new_block_ids,
+        cached.num_computed_tokens,
+        cached.num_output_tokens,
+        output.num_scheduled_tokens,
+        output.total_num_scheduled_tokens,
+        output.scheduled_spec_decode_tokens,
+        output.finished_req_ids,
+        output.preempted_req_ids,
+        [request.request_id for request in scheduler.waiting],
+        [request.request_id for request in scheduler.running],
+        explain(scheduler),
+        *_pool_facts(scheduler),
+    )
 
 
-def execute_model(executor: str, future: Future[ModelRunnerOutput | None] | None) -> Fields:
-    """Return how the pass was launched and what there was when the call came back. future: None if not done then."""
-    if future is None:
-        returned = "pending"
-    else:
-        result = future.exception() or future.result()
-        returned = "None" if result is None else type(result).__name__
-    return {"facts": {"non_block": True, "executor": executor, "returned": returned}}
+def execute_model(executor: str, future: Future[ModelRunnerOutput | None]) -> tuple[str, str]:
+    """Return the arguments of tracer.facts.execute_model, of the moment when the call has come back."""
+    if not future.done():
+        return executor, "pending"
+    result = future.exception() or future.result()
+    return executor, "None" if result is None else type(result).__name__
 
 
-def grammar_bitmask(grammar_output: GrammarOutput | None) -> Fields:
-    """Return the requests that have a mask, in the scheduler's order, and how many tokens each mask allows."""
+def grammar_bitmask(grammar_output: GrammarOutput | None) -> tuple[list[str], bytes]:
+    """Return the arguments of tracer.facts.grammar_bitmask."""
     if grammar_output is None:
-        return {"facts": {"structured_output_request_ids": [], "num_allowed_tokens": {}}}
-    ids = grammar_output.structured_output_request_ids
-    words = np.frombuffer(grammar_output.grammar_bitmask, dtype=np.uint32).reshape(len(ids), -1)
-    num_allowed = np.bitwise_count(words).sum(axis=1, dtype=np.int64).tolist()
-    return {
-        "facts": {
-            "structured_output_request_ids": ids,
-            "num_allowed_tokens": dict(zip(ids, num_allowed, strict=True)),
-        }
-    }
-
-
-def process_aborts(aborted: list[str], blocks: list[tuple[int, int, int]]) -> Fields:
-    return {"facts": {"aborted": aborted}, "requests": aborted_changes(aborted), "blocks": blocks}
+        return [], b""
+    return grammar_output.structured_output_request_ids, grammar_output.grammar_bitmask
 
 
 def update_from_output(
-    scheduled: SchedulerOutput,
-    outputs: dict[int, EngineCoreOutputs],
-    stopped: list[Request],
-    blocks: list[tuple[int, int, int]],
-) -> Fields:
-    """Return each request's new tokens, with where in its output they begin, and who has finished and why."""
+    scheduled: SchedulerOutput, outputs: dict[int, EngineCoreOutputs], stopped: list[Request]
+) -> tuple[Any, ...]:
+    """Return the arguments of tracer.facts.update_from_output."""
     each = [output for client in outputs.values() for output in client.outputs]
+    req_ids, new_token_ids = [output.request_id for output in each], [output.new_token_ids for output in each]
     cached = scheduled.scheduled_cached_reqs
-    starts = dict(zip(cached.req_ids, cached.num_output_tokens, strict=True))
-    starts |= {request.request_id: request.num_output_tokens for request in stopped if request.status is FAILED}
-    return {
-        "facts": {
-            "new_token_ids": {output.request_id: output.new_token_ids for output in each},
-            "finished": {output.request_id: output.finish_reason for output in each if output.finish_reason},
-        },
-        "requests": [_finished_change(request) for request in stopped],
-        "output": [(output.request_id, starts.get(output.request_id, 0), output.new_token_ids) for output in each],
-        "blocks": blocks,
-    }
+    starts, finished = cached.num_output_tokens, {}
+    if stopped or req_ids != cached.req_ids:
+        known = dict(zip(cached.req_ids, starts, strict=True))
+        known |= {request.request_id: request.num_output_tokens for request in stopped if request.status is FAILED}
+        starts = [known.get(req_id, 0) for req_id in req_ids]
+        finished = {output.request_id: output.finish_reason for output in each if output.finish_reason}
+    token_ids = np.array([*chain.from_iterable(new_token_ids)], np.int32)
+    return req_ids, starts, [*map(len, new_token_ids)], token_ids, finished
 
 
-# --- what they are made of: taken at once -----------------------------------------------------------------------------
-
-
-class Seen(NamedTuple):
-    """What the scheduler was like after it had decided a pass."""
-
-    waiting: list[Request]
-    running: list[Request]
-    why: dict[str, Why]
-    pool: dict[str, Any]  # facts of the KV blocks
-    requests: list[RequestChange]
-    blocks: list[tuple[int, int, int]]
-
-
-def seen(scheduler: Scheduler) -> Seen:
-    """Copy from the scheduler what the next pass changes."""
-    blocks = block_changes(scheduler)
-    requests = _grown(scheduler) if scheduler.plan.quiet else _status_changes(scheduler) + _grown(scheduler)
-    return Seen(
-        list(scheduler.waiting), list(scheduler.running), explain(scheduler), _pool_facts(scheduler), requests, blocks
-    )  # fmt: skip
+def request_changes(scheduler: Scheduler) -> list[RequestChange]:
+    """Return what the pass that was just decided changes in requests: their states and their blocks."""
+    grown = _grown(scheduler)
+    return grown if scheduler.plan.quiet else _status_changes(scheduler) + grown
 
 
 def block_changes(scheduler: Scheduler) -> list[tuple[int, int, int]]:
@@ -133,7 +108,7 @@ def aborted_changes(request_ids: list[str]) -> list[RequestChange]:
     return [(request_id, dict(ended)) for request_id in request_ids]
 
 
-def _finished_change(request: Request) -> RequestChange:
+def finished_change(request: Request) -> RequestChange:
     structured = request.structured_output_request
     failed = request.status is RequestStatus.FINISHED_ERROR and structured is not None
     return request.request_id, {
@@ -142,29 +117,6 @@ def _finished_change(request: Request) -> RequestChange:
         "finish_reason": request.status.finish_reason,
         "stop_reason": request.stop_reason,
         "block_ids": [],
-    }
-
-
-def _decision(output: SchedulerOutput, seen: Seen) -> dict[str, Any]:
-    cached = output.scheduled_cached_reqs
-    return {
-        "scheduled_new_reqs": [_new_request(new) for new in output.scheduled_new_reqs],
-        "scheduled_cached_reqs": {
-            "req_ids": cached.req_ids,
-            "resumed_req_ids": sorted(cached.resumed_req_ids),
-            "new_block_ids": cached.new_block_ids,
-            "num_computed_tokens": cached.num_computed_tokens,
-            "num_output_tokens": cached.num_output_tokens,
-        },
-        "num_scheduled_tokens": output.num_scheduled_tokens,
-        "total_num_scheduled_tokens": output.total_num_scheduled_tokens,
-        "scheduled_spec_decode_tokens": output.scheduled_spec_decode_tokens,
-        "finished_req_ids": sorted(output.finished_req_ids),
-        "preempted_req_ids": sorted(output.preempted_req_ids),
-        "waiting": [request.request_id for request in seen.waiting],
-        "running": [request.request_id for request in seen.running],
-        "why": seen.why,
-        **seen.pool,
     }
 
 
@@ -192,8 +144,8 @@ def _grown(scheduler: Scheduler) -> list[RequestChange]:
     return [(request_id, {"block_ids": block_ids(request_id)}) for request_id in scheduler.plan.new_block_ids]
 
 
-def _pool_facts(scheduler: Scheduler) -> dict[str, Any]:
-    """Return how many blocks are free, which cached ones lost their contents to a new holder, and which were hit."""
+def _pool_facts(scheduler: Scheduler) -> tuple[Any, ...]:
+    """Return how many blocks are free, and there; which cached ones lost their contents to a new holder; the hits."""
     manager, plan = scheduler.kv_cache_manager, scheduler.plan
     pool = manager.block_pool
     hits = {}
@@ -202,13 +154,9 @@ def _pool_facts(scheduler: Scheduler) -> dict[str, Any]:
         num_hit = (request.num_computed_tokens - num_scheduled) // manager.block_size
         if num_hit:
             hits[request.request_id] = manager.get_block_ids(request.request_id)[:num_hit]
-    return {
-        "num_free_blocks": pool.num_free_blocks,
-        "num_gpu_blocks": pool.num_gpu_blocks,
-        "evicted": pool.journal.take_evicted() if pool.journal else [],
-        "hits": hits,
-        "num_cached_blocks": pool.journal.num_cached_blocks if pool.journal else 0,
-    }
+    journal = pool.journal
+    evicted, num_cached = (journal.take_evicted(), journal.num_cached_blocks) if journal else ([], 0)
+    return pool.num_free_blocks, pool.num_gpu_blocks, evicted, hits, num_cached
 
 
 def _new_request(new: NewRequestData) -> dict[str, Any]:

@@ -77,7 +77,6 @@ class GPUModelRunner:
         # The largest array of a pass. Allocated anew it would lie elsewhere each time, in pages that are not there yet.
         self.logits = torch.empty(max_num_reqs, model.vocab_size) if device.type == "cpu" else None
         self.prepare_inputs_event = torch.cuda.Event() if device.type == "cuda" else None
-        # One for all passes of a length: nobody changes them.
         self.forward_facts = functools.cache(functools.partial(trace_facts.forward, model, device))
 
     # ---- execute_model: update, prepare, forward, park ----------------------------------------------------------
@@ -109,7 +108,7 @@ class GPUModelRunner:
                 self.input_ids.gpu[:num_tokens], self.positions.gpu[:num_tokens], intermediate_tensors
             )
         if self.trace:
-            self.trace.mark(Phase.FORWARD, self.forward_facts, num_tokens)
+            self.trace.mark(Phase.FORWARD, *self.forward_facts(num_tokens))
 
         if not get_pp_group().is_last_rank:
             return hidden_states
@@ -119,7 +118,7 @@ class GPUModelRunner:
             scheduler_output, logits, None, hidden_states, sample_hidden_states
         )
         if self.trace:
-            self.trace.mark(Phase.PARK_LOGITS, trace_facts.park_logits, logits.shape, list(self.input_batch.req_ids))
+            self.trace.mark(Phase.PARK_LOGITS, list(logits.shape), list(self.input_batch.req_ids))
         if deferred_state_corrections_fn:
             deferred_state_corrections_fn()
         return None
@@ -131,7 +130,7 @@ class GPUModelRunner:
             self.prepare_inputs_event.synchronize()
         if self.trace:
             fence = self.prepare_inputs_event is not None
-            self.trace.mark(Phase.SYNCHRONIZE_INPUT_PREP, trace_facts.synchronize_input_prep, fence)
+            self.trace.mark(Phase.SYNCHRONIZE_INPUT_PREP, fence)
         try:
             yield
         finally:
@@ -149,22 +148,20 @@ class GPUModelRunner:
 
         rows = [self.input_batch.add_request(request) for request in reqs_to_add]
         if self.trace:
-            self.trace.mark(Phase.ADD_REQUESTS, trace_facts.add_requests, reqs_to_add, rows)
+            self.trace.mark(Phase.ADD_REQUESTS, [request.req_id for request in reqs_to_add], rows)
 
         moves = self.input_batch.condense()
         if self.trace:
-            self.trace.mark(Phase.CONDENSE, trace_facts.condense, moves)
+            self.trace.mark(Phase.CONDENSE, moves)
 
         swaps = self._may_reorder_batch(scheduler_output)
         if self.trace:
-            self.trace.mark(Phase.REORDER, trace_facts.reorder, swaps)
+            self.trace.mark(Phase.REORDER, swaps)
 
         rebuilt = self.input_batch.refresh_metadata()
         if self.trace:
             self.trace.mark(Phase.REFRESH_METADATA)
-            self.trace.tell(
-                trace_facts.refresh_metadata, list(self.input_batch.req_ids), list(self.requests), rebuilt
-            )  # fmt: skip
+            self.trace.tell(list(self.input_batch.req_ids), list(self.requests), rebuilt)
         return None
 
     def _remove_finished(self, scheduler_output: SchedulerOutput) -> None:
@@ -175,7 +172,7 @@ class GPUModelRunner:
         for req_id in scheduler_output.finished_req_ids:
             self.input_batch.remove_request(req_id)
         if self.trace:
-            self.trace.mark(Phase.REMOVE_FINISHED, trace_facts.remove_finished, scheduler_output.finished_req_ids)
+            self.trace.mark(Phase.REMOVE_FINISHED, scheduler_output.finished_req_ids)
 
     def _remove_unscheduled(self, scheduler_output: SchedulerOutput) -> None:
         """What this pass does not run leaves the batch, and stays known because it is expected back."""
@@ -189,7 +186,7 @@ class GPUModelRunner:
         for req_id in unscheduled_req_ids:
             self.input_batch.remove_request(req_id)
         if self.trace:
-            self.trace.mark(Phase.REMOVE_UNSCHEDULED, trace_facts.remove_unscheduled, unscheduled_req_ids)
+            self.trace.mark(Phase.REMOVE_UNSCHEDULED, unscheduled_req_ids)
 
     def _new_requests(self, scheduler_output: SchedulerOutput) -> list[CachedRequestState]:
         requests = []
@@ -230,7 +227,7 @@ class GPUModelRunner:
                 counts.append(num_computed_tokens)
         self.input_batch.update_computed_tokens(rows, counts)
         if self.trace:
-            self.trace.mark(Phase.UPDATE_CACHED, trace_facts.update_cached, rows, absent)
+            self.trace.mark(Phase.UPDATE_CACHED, rows, [request.req_id for request in absent])
         return absent
 
     def _may_reorder_batch(self, scheduler_output: SchedulerOutput) -> list[tuple[int, int]]:
@@ -277,8 +274,8 @@ class GPUModelRunner:
         logits_indices = query_start_loc[1:] - 1
         if self.trace:
             self.trace.mark(Phase.PREPARE_INPUTS)
-            arrays = counts, req_indices, token_indices, logits_indices
-            self.trace.tell(trace_facts.prepare_inputs, *arrays, *trace_facts.prepared(self, num_reqs, total))
+            arrays = counts, req_indices, token_indices, logits_indices.cpu().numpy()
+            self.trace.tell(*arrays, *trace_facts.prepared(self, num_reqs, total))
         return logits_indices
 
     def _build_attention_metadata(self, scheduler_output: SchedulerOutput) -> AttentionMetadata:
@@ -294,9 +291,8 @@ class GPUModelRunner:
             slot_mapping=block_table.slot_mapping.gpu[:total],
         )
         if self.trace:
-            self.trace.mark(
-                Phase.ATTENTION_METADATA, trace_facts.attention_metadata, metadata, block_table.block_size
-            )  # fmt: skip
+            lengths = metadata.max_query_len, metadata.max_seq_len
+            self.trace.mark(Phase.ATTENTION_METADATA, total, *lengths, block_table.block_size)
         return metadata
 
     # ---- sample_tokens: unpark, sample, discard -----------------------------------------------------------------
@@ -328,7 +324,7 @@ class GPUModelRunner:
         if self.trace:
             self.trace.mark(Phase.SAMPLE_TOKENS)
             masks = {} if masked is None or unmasked is None else masked.facts(unmasked)
-            self.trace.tell(trace_facts.sample_tokens, sampled_np, batch.sampling_metadata.all_greedy, masks)
+            self.trace.tell(sampled_np, batch.sampling_metadata.all_greedy, masks)
         return self._bookkeeping(sampled_np, logprobs, self._prompt_logprobs(state))
 
     def _prompt_logprobs(self, state: ExecuteModelState) -> dict[str, LogprobsLists]:
@@ -357,7 +353,7 @@ class GPUModelRunner:
             sampled_token_ids[row].append(token)
             self.requests[batch.req_ids[row]].output_token_ids.append(token)
         if self.trace:
-            self.trace.mark(Phase.BOOKKEEPING, trace_facts.bookkeeping, sampled_token_ids)
+            self.trace.mark(Phase.BOOKKEEPING, batch.num_reqs, kept, tokens)
         return ModelRunnerOutput(
             list(batch.req_ids), dict(batch.req_id_to_index), sampled_token_ids, logprobs, prompt_logprobs_dict
         )

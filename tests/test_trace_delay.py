@@ -14,7 +14,8 @@ from test_engine_process_client import BrokenExecutor, SlowExecutor, read, wait_
 from engine.core import Abort, EngineCore
 from engine.core_client import EngineDeadError
 from engine.process_client import ProcessClient
-from tracer.schema import EventRecord, PassRecord, decode, encode
+from tracer.bunch import Bunch, num_entries
+from tracer.schema import PassRecord, decode, encode
 
 MOST_PASSES = 2000
 
@@ -27,16 +28,13 @@ class Late:
         trace = self.core.trace
         assert trace is not None
         self._end_pass, trace.end_pass = trace.end_pass, self._end  # type: ignore[method-assign]
-        self._trace, trace.delay_s = trace, math.inf
-        self._flush, trace.flush = trace.flush, lambda: None  # type: ignore[method-assign]
+        self.ended, trace.delay_s = trace._unsent, math.inf
+        trace.flush = lambda: None  # type: ignore[method-assign]
         self.at_once: list[bytes] = []
 
     def _end(self, executor: Any, quiet: bool = False) -> None:
-        self._end_pass(executor, quiet)
-        self.at_once.append(encode(self._trace._unsent[-1].record()))  # type: ignore[union-attr]
-
-    def in_the_end(self) -> list[bytes]:
-        return [encode(entry.record()) for entry in self._trace._unsent if not isinstance(entry, EventRecord)]
+        self._end_pass(executor, quiet=True)
+        self.at_once.append(encode(self.ended[-1].record()))
 
 
 @given(workload=scripts.workloads())
@@ -66,12 +64,19 @@ def test_a_pass_is_described_later_as_it_would_have_been_at_once(workload: scrip
             core.step()
             if not core.scheduler.has_requests():
                 break
-        assert engine.in_the_end() == engine.at_once
+        assert [encode(ended.record()) for ended in engine.ended] == engine.at_once
 
 
-def passes(entries: list[bytes]) -> list[int]:
-    """The numbers of the passes among the entries."""
-    decoded = map(decode, entries)
+def spelled_out(messages: list[bytes]) -> list[bytes]:
+    """The entries in messages, one by one."""
+    bunches = [Bunch(message) if num_entries(message) > 1 else message for message in messages]
+    each = [[each] if isinstance(each, bytes) else map(each.entry, range(each.count)) for each in bunches]
+    return [entry for entries in each for entry in entries]
+
+
+def passes(messages: list[bytes]) -> list[int]:
+    """The numbers of the passes in the messages."""
+    decoded = map(decode, spelled_out(messages))
     return [entry.pass_id for entry in decoded if isinstance(entry, PassRecord)]
 
 
@@ -89,7 +94,7 @@ def test_an_engine_that_waits_or_has_ended_a_request_holds_nothing_back() -> Non
         client.call("resume")
         read(client, lambda tokens, finished: "A" in finished)
         assert len(passes(trace)) >= 13, "A's last pass is there before anybody knows that A is over"
-        assert [decode(entry).seq for entry in trace] == list(range(len(trace)))
+        assert [decode(entry).seq for entry in spelled_out(trace)] == list(range(len(spelled_out(trace))))
     finally:
         client.shutdown()
 
@@ -113,7 +118,7 @@ def test_passes_are_held_back_until_somebody_wants_them() -> None:
         assert passes(trace)[-1] > 15, "the delay is over now and then"
         client.abort_requests(["A"])
         wait_for(lambda: client.call("stats")["running"] == 0)
-        assert [decode(entry).seq for entry in trace] == list(range(len(trace)))
+        assert [decode(entry).seq for entry in spelled_out(trace)] == list(range(len(spelled_out(trace))))
     finally:
         client.shutdown()
 

@@ -5,8 +5,9 @@ import pytest
 
 from tracer.compare import first_difference
 from tracer.fold import KEPT_FINISHED, apply_change, fold, new_state
+from tracer.marked_pass import describe
 from tracer.phases import Phase
-from tracer.recorder import Recorder, describe
+from tracer.recorder import Recorder
 from tracer.schema import EventRecord, PassRecord, PhaseRecord, decode, encode
 
 
@@ -63,14 +64,14 @@ def test_a_recorder_gives_each_phase_its_own_times_and_changes():
     recorder = Recorder()
     recorder.begin()
     recorder.clear(3)
-    recorder.mark(Phase.REMOVE_FINISHED, lambda req_id: {"facts": {"finished_req_ids": [req_id]}}, "x")
+    recorder.mark(Phase.REMOVE_FINISHED, {"x"})
     recorder.move(4, 3)
     recorder.mark(Phase.CONDENSE)
-    recorder.tell(lambda: {"facts": {"moved": 1}, "blocks": [(1, 2, 0)]})
+    recorder.tell([(4, 3)], blocks=[(1, 2, 0)])
     marks = recorder.take()
     first, second = describe(marks)
     assert (first.changes, second.changes) == ([["clear", 3]], [["move", 4, 3]])
-    assert (first.facts, second.facts) == ({"finished_req_ids": ["x"]}, {"moved": 1})
+    assert (first.facts, second.facts) == ({"finished_req_ids": ["x"]}, {"moved": [[4, 3, "UNIDIRECTIONAL"]]})
     assert second.blocks == [(1, 2, 0)]
     assert first.start <= first.end <= second.start <= second.end
     assert describe(marks) == [first, second]

@@ -24,13 +24,17 @@ class BlockCutter:
         self._ended_in = {req_id: block for req_id, block in self._ended_in.items() if req_id in known}
         return pack_keyframe(self.state, self._ended_in)
 
-    def fold(self, entry: Entry, size: int) -> None:
-        """Take the next entry, which was `size` bytes long."""
+    def fold(self, entry: Entry, size: int, count: int = 1) -> None:
+        """Take the next entry, which was `size` bytes long; or `count` passes merged into one, for which is room."""
         fold(self.state, entry)
         self._note_ended(_requests_of(entry))
-        self.num_entries += 1
-        self._num_passes += isinstance(entry, PassRecord)
+        self.num_entries += count
+        self._num_passes += count * isinstance(entry, PassRecord)
         self._num_bytes += size
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many passes more go into the open block."""
+        return self._num_passes + count <= BLOCK_PASSES and self.num_entries + count <= BLOCK_ENTRIES
 
     @property
     def full(self) -> bool:

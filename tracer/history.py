@@ -52,11 +52,13 @@ class Cuts:
         """The number of the oldest block whose edges are kept."""
         return min(self._kept.oldest, len(self._spans) - len(self._newest))
 
-    def fold(self, entry: Entry, size: int) -> None:
-        """Take the next entry of the log, which was `size` bytes long."""
+    def fold(self, entry: Entry, size: int, count: int = 1) -> None:
+        """Take the next entry of the log, `size` bytes long, or `count` passes as one, which no block splits."""
+        if not self._cutter.has_room(count):
+            self.cut()
         if not self._cutter.num_entries:
-            self._keyframe = msgspec.Raw(msgspec.msgpack.encode(self._cutter.begin(entry.seq)))
-        self._cutter.fold(entry, size)
+            self._keyframe = msgspec.Raw(msgspec.msgpack.encode(self._cutter.begin(entry.seq - count + 1)))
+        self._cutter.fold(entry, size, count)
         if self._cutter.full:
             self.cut()
 

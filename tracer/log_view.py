@@ -2,8 +2,11 @@
 
 from typing import Any, Protocol
 
+from tracer.bunch import Bunch
 from tracer.lifetimes import Lifetimes
 from tracer.trace_format import Span
+
+Part = bytes | Bunch  # an entry, or passes that came together
 
 
 class LogView(Protocol):
@@ -16,6 +19,8 @@ class LogView(Protocol):
     def last_seq(self) -> int: ...
 
     def entries(self, from_seq: int, to_seq: int) -> list[bytes]: ...
+
+    def parts(self, from_seq: int, to_seq: int) -> list[Part]: ...
 
     def pass_bytes(self, pass_id: int) -> bytes: ...
 

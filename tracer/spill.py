@@ -45,7 +45,7 @@ class Spill:
         for segment in self._segments:
             if segment.first <= number < segment.first + len(segment.offsets):
                 return segment.read(number)
-        raise Gone(f"entry {number} is older than what the log keeps")
+        raise Gone("it is older than what the log keeps")
 
     def close(self) -> None:
         self._drop(len(self._segments))

@@ -14,6 +14,7 @@ from tracer.fold import fold, new_state
 from tracer.keyframe import Requests, unpack_keyframe
 from tracer.lifetimes import Lifetimes
 from tracer.log import Gone
+from tracer.log_view import Part
 from tracer.planes import join
 from tracer.schema import Entry, decode
 from tracer.trace_format import (
@@ -93,6 +94,10 @@ class TraceReader:
             found += self.block(number).entries[seq - span.first_seq : to_seq + 1 - span.first_seq]
             seq = span.next_seq
         return found
+
+    def parts(self, from_seq: int, to_seq: int) -> list[Part]:
+        """See Log.parts: a file has no bunches."""
+        return list(self.entries(from_seq, to_seq))
 
     def pass_bytes(self, pass_id: int) -> bytes:
         """Return the record of a pass. Raises KeyError where it never was, Gone where it is not here, TraceError."""

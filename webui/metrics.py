@@ -1,14 +1,18 @@
 """/metrics: vLLM's Prometheus metrics, counted from the engine's log as it grows: the engine does nothing for them."""
 
+import itertools
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from tracer.bunch import Bunch
 from tracer.log import Gone
 from tracer.log_view import LogView
+from tracer.phases import Phase
 from webui.request_times import RequestTimes
 from webui.tally import Tally
 
@@ -136,13 +140,17 @@ class Metrics(threading.Thread):
         with self._lock:
             while self._next <= self._log.last_seq:
                 try:
-                    entries = self._log.entries(self._next, self._next + STEP - 1)
+                    parts = self._log.parts(self._next, self._next + STEP - 1)
                 except Gone:  # only where the log outgrew its file within a second
                     self._next += 1
                     continue
-                self._next += len(entries)
-                for data in entries:
-                    self._take(_DECODER.decode(data))
+                for part in parts:
+                    if isinstance(part, Bunch):
+                        self._take_bunch(part)
+                        self._next += part.count
+                    else:
+                        self._take(_DECODER.decode(part))
+                        self._next += 1
             self._stopped_by_string &= self._live.keys()  # others had ended by themselves
             self._count_aborted(time.monotonic() - GRACE)
             self._set_gauges()
@@ -157,8 +165,31 @@ class Metrics(threading.Thread):
         for phase in entry.phases:
             self._count_schedule(phase.facts)
             self._hold(phase.blocks)
-            self._count_outputs(phase.output, ended)
+            self._count_outputs(((request_id, len(ids)) for request_id, _, ids in phase.output), ended)
             self._merge(phase.requests, ended if phase.output or phase.phase == "update_from_output" else began)
+
+    def _take_bunch(self, bunch: Bunch) -> None:
+        """Count passes in which requests went on and that was all: as `_take` would, one by one."""
+        for num_tokens in bunch.argument(Phase.SCHEDULE, "total_num_scheduled_tokens"):
+            self._count_schedule(_Facts(num_tokens))
+        self._hold(bunch.merged().phases[0].blocks)
+        ends, outputs = bunch.ends(), bunch.num_new_tokens()
+        alike = all(ids == outputs[0][0] for ids, _ in outputs)
+        for (req_ids, counts), now in zip(outputs[: 1 if alike else None], ends, strict=False):
+            self._count_outputs(zip(req_ids, counts, strict=True), now)
+        if alike:
+            more = [counts for _, counts in outputs[1:]]
+            self._count_more_outputs(outputs[0][0], list(map(sum, zip(*more, strict=True))), ends)
+
+    def _count_more_outputs(self, req_ids: list[str], counts: list[int], ends: list[float]) -> None:
+        """Count the tokens of requests that have got some in each of several passes, but for the first of these."""
+        found = [(self._live.get(request_id), count) for request_id, count in zip(req_ids, counts, strict=True)]
+        live = [(times, count) for times, count in found if times]
+        for before, now in itertools.pairwise(ends):
+            self._inter_token_latency.observe(now - before, len(live))
+        for times, count in live:
+            times.take_tokens(count, ends[-1])
+        self._counters["generation_tokens"].inc(sum(count for _, count in live))
 
     def _count_schedule(self, facts: _Facts) -> None:
         if facts.total_num_scheduled_tokens:
@@ -171,10 +202,10 @@ class Metrics(threading.Thread):
                 self._counters["prefix_cache_queries"].inc(new.num_prompt_tokens)
                 self._counters["prefix_cache_hits"].inc(new.num_computed_tokens)
 
-    def _count_outputs(self, outputs: list[tuple[str, int, list[int]]], now: float) -> None:
+    def _count_outputs(self, outputs: Iterable[tuple[str, int]], now: float) -> None:
         num_tokens = 0
         waits: dict[float, int] = {}  # since the last token: rows that decode side by side have one in common
-        for request_id, _, token_ids in outputs:
+        for request_id, count in outputs:
             if (times := self._live.get(request_id)) is None:
                 continue
             if times.first_token is None:
@@ -183,8 +214,8 @@ class Metrics(threading.Thread):
             else:
                 wait = now - times.last_token
                 waits[wait] = waits.get(wait, 0) + 1
-            times.take_tokens(len(token_ids), now)
-            num_tokens += len(token_ids)
+            times.take_tokens(count, now)
+            num_tokens += count
         for wait, count in waits.items():
             self._inter_token_latency.observe(wait, count)
         if num_tokens:

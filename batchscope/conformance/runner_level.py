@@ -11,7 +11,7 @@ from engine.model_source import resolve
 from engine.outputs import CachedRequestData, NewRequestData, SchedulerOutput
 from engine.sampling_params import SamplingParams
 from tracer.compare import first_difference
-from tracer.recorder import describe
+from tracer.marked_pass import describe
 
 
 def play(recording: Recording, model: str, dtype: str, layout: bool) -> str | None:

@@ -9,7 +9,7 @@ from engine.sampling_params import SamplingParams
 from runner.worker import Worker
 from tracer.compare import first_difference
 from tracer.fold import apply_change
-from tracer.recorder import describe
+from tracer.marked_pass import describe
 from tracer.schema import PhaseRecord
 
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
