@@ -6,11 +6,14 @@ import msgspec
 import pytest
 from helpers.recorded import MAX_NUM_SEQS, decoded, run, write
 from helpers.web import running_site, until
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tracer import history
-from tracer.fold import fold
+from tracer.block_states import BlockStates, unpack_blocks
+from tracer.fold import fold, new_state
 from tracer.log import Gone, Log
-from tracer.schema import PassRecord, PhaseRecord, encode
+from tracer.schema import EventRecord, PassRecord, PhaseRecord, encode
 from tracer.trace_format import BLOCK_PASSES, BlockEntry
 from tracer.trace_reader import TraceReader, read_block
 from webui.app import create_app
@@ -49,6 +52,20 @@ def test_a_block_that_is_cut_grows_no_more():
     assert log.num_closed_blocks == 1
     assert block_of(log, 0) == before
     assert block_of(log, 1).entries == entries[10:30]
+
+
+BLOCKS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 9), st.integers(0, 1)), min_size=1, max_size=20)
+
+
+@given(st.lists(BLOCKS, max_size=8))
+def test_the_kv_blocks_of_a_keyframe_are_those_of_the_state(assigned):
+    states, state = BlockStates(), new_state(0)
+    for seq, blocks in enumerate(assigned):
+        states.assign(blocks)
+        fold(state, EventRecord(seq, "x", 0.0, {}, blocks=blocks))
+    found = unpack_blocks(states.pack())
+    assert {str(block_id): values for block_id, *values in found} == state["blocks"]
+    assert found == sorted(found)
 
 
 @pytest.fixture(scope="module")

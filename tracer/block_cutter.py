@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tracer.block_states import BlockStates
 from tracer.fold import fold, new_state
 from tracer.keyframe import pack_keyframe
 from tracer.schema import Entry, PassRecord
@@ -13,12 +14,16 @@ class BlockCutter:
 
     def __init__(self, max_num_seqs: int) -> None:
         self.state = new_state(max_num_seqs)
+        self.blocks = BlockStates()  # those of the state
         self._number = 0  # of the open block
         self._ended_in: dict[str, int] = {}  # finished requests that the state still knows, and their blocks
         self._start()
 
     def begin(self, seq: int) -> dict[str, Any]:
-        """Open a block whose first entry is `seq`; return its keyframe, which holds until the next fold."""
+        """Open a block whose first entry is `seq`; return its keyframe, which holds until the next fold.
+
+        It lacks the KV blocks: take `blocks`.
+        """
         self._first_seq, self._first_pass = seq, self.state["pass_id"] + 1
         known = self.state["requests"]
         self._ended_in = {req_id: block for req_id, block in self._ended_in.items() if req_id in known}
@@ -27,6 +32,8 @@ class BlockCutter:
     def fold(self, entry: Entry, size: int, count: int = 1) -> None:
         """Take the next entry, which was `size` bytes long; or `count` passes merged into one, for which is room."""
         fold(self.state, entry)
+        for blocks in _blocks_of(entry):
+            self.blocks.assign(blocks)
         self._note_ended(_requests_of(entry))
         self.num_entries += count
         self._num_passes += count * isinstance(entry, PassRecord)
@@ -75,3 +82,8 @@ def _requests_of(entry: Entry) -> list[tuple[str, dict[str, Any]]]:
     if isinstance(entry, PassRecord):
         return [pair for phase in entry.phases for pair in phase.requests]
     return entry.requests
+
+
+def _blocks_of(entry: Entry) -> list[list[tuple[int, int, int]]]:
+    found = [phase.blocks for phase in entry.phases] if isinstance(entry, PassRecord) else [entry.blocks]
+    return [blocks for blocks in found if blocks]

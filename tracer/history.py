@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tracer.block_cutter import BlockCutter
+from tracer.block_states import unpack_blocks
 from tracer.planes import pack_planes, take
 from tracer.schema import Entry
 from tracer.spill import Spill
@@ -29,6 +30,18 @@ class Edges(msgspec.Struct):
     ended: msgspec.Raw  # of a list
 
 
+class _KeptEdges(msgspec.Struct):
+    """Edges as they are kept."""
+
+    keyframe: dict[str, msgspec.Raw]  # without blocks
+    blocks: bytes  # of tracer.block_states
+    ended: msgspec.Raw
+
+    def edges(self) -> Edges:
+        blocks = msgspec.Raw(msgspec.msgpack.encode(unpack_blocks(self.blocks)))
+        return Edges(msgspec.Raw(msgspec.msgpack.encode(self.keyframe | {"blocks": blocks})), self.ended)
+
+
 class Cuts:
     """Cuts a run into blocks while the log folds it.
 
@@ -40,7 +53,7 @@ class Cuts:
         self._spans: list[Span] = []
         self._kept = Spill(max_bytes)
         self._newest: deque[bytes] = deque(maxlen=AT_HAND)
-        self._keyframe = msgspec.Raw()  # of the open block
+        self._keyframe = msgspec.Raw(), b""  # of the open block: without KV blocks, and these
 
     @property
     def state(self) -> dict[str, Any]:
@@ -57,7 +70,8 @@ class Cuts:
         if not self._cutter.has_room(count):
             self.cut()
         if not self._cutter.num_entries:
-            self._keyframe = msgspec.Raw(msgspec.msgpack.encode(self._cutter.begin(entry.seq - count + 1)))
+            keyframe = msgspec.msgpack.encode(self._cutter.begin(entry.seq - count + 1))
+            self._keyframe = msgspec.Raw(keyframe), self._cutter.blocks.pack()
         self._cutter.fold(entry, size, count)
         if self._cutter.full:
             self.cut()
@@ -86,13 +100,14 @@ class Cuts:
             data = self._open_edges()
         else:
             data = zlib.decompress(self._newest[-since] if since <= len(self._newest) else self._kept.read(number))
-        return msgspec.msgpack.decode(data, type=Edges)
+        return msgspec.msgpack.decode(data, type=_KeptEdges).edges()
 
     def close(self) -> None:
         self._kept.close()
 
     def _open_edges(self) -> bytes:
-        return msgspec.msgpack.encode({"keyframe": self._keyframe, "ended": self._cutter.ended()})
+        keyframe, blocks = self._keyframe
+        return msgspec.msgpack.encode({"keyframe": keyframe, "blocks": blocks, "ended": self._cutter.ended()})
 
 
 class History:

@@ -29,7 +29,10 @@ class Keyframe(msgspec.Struct):
 
 
 def pack_keyframe(state: dict[str, Any], ended_in: dict[str, int]) -> dict[str, Any]:
-    """Return the keyframe of a state as plain values; `ended_in` is the block of each finished request."""
+    """Return the keyframe of a state as plain values; `ended_in` is the block of each finished request.
+
+    Its KV blocks are left out: tracer.block_states has them.
+    """
     requests = {req_id: known for req_id, known in state["requests"].items() if req_id not in ended_in}
     return {
         "seq": state["seq"],
@@ -38,7 +41,6 @@ def pack_keyframe(state: dict[str, Any], ended_in: dict[str, int]) -> dict[str, 
         "requests": [[req_id, ended_in.get(req_id, known)] for req_id, known in state["requests"].items()],
         "finished": list(state["finished"]),
         "gate": state["gate"],
-        "blocks": [[int(block_id), *values] for block_id, values in state["blocks"].items()],
     }
 
 
