@@ -42,17 +42,19 @@ def linear(
     """Return x @ weight.T + bias, [T, out], in out_dtype (None: x's).
 
     x: [T, in], packed: from prepare_weight, bias: [out] in x's dtype. memory: out_dtype [T or more, out], which the
-    result is put into where the product can be written there.
+    result is put into.
     """
+    out_dtype = out_dtype or x.dtype
     if packed.dim() == 5:
-        product = linear_tiles(x, packed, bias, out_dtype or x.dtype, memory)
-    elif packed.is_mkldnn:
+        return linear_tiles(x, packed, bias, out_dtype, memory)
+    if packed.is_mkldnn:
         product = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
-    elif packed.dtype is x.dtype:
-        product = functional.linear(x, packed, bias)
     else:
-        product = functional.linear(x.float(), packed, None if bias is None else bias.float())
-    return product.to(out_dtype or x.dtype)
+        x, bias = x.to(packed.dtype), None if bias is None else bias.to(packed.dtype)
+        if memory is not None and bias is None and packed.dtype is out_dtype:
+            return torch.mm(x, packed.t(), out=memory[: x.shape[0]])
+        product = functional.linear(x, packed, bias)
+    return product.to(out_dtype) if memory is None else memory[: x.shape[0]].copy_(product)
 
 
 def layout(packed: torch.Tensor) -> str:
