@@ -9,13 +9,11 @@ Each thread configures its own tiles before use and releases them after, or torc
 Tile numbers are constants in the instructions: give literals. Addresses are integers, steps are bytes from row to row.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
@@ -25,17 +23,6 @@ TILE_ROWS, TILE_BYTES = 16, 1024
 TILE_INPUTS = 32  # of a tile of weights or of x
 
 _BYTE, _WORD, _POINTER = ir.IntType(8), ir.IntType(64), ir.IntType(8).as_pointer()
-
-
-@functools.cache
-def has_amx() -> bool:
-    """Say whether this processor, system, torch and compiler have bfloat16 tiles; ask the system to let us use them."""
-    try:
-        usable = torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
-    except AttributeError:
-        return False
-    features = binding.get_host_cpu_features()
-    return bool(usable and features.get("amx-tile") and features.get("amx-bf16") and features.get("avx512bw"))
 
 
 def _instruction(name: str, tiles: tuple[Any, ...], num_words: int) -> tuple[Any, Callable[..., Any]]:

@@ -12,6 +12,7 @@ numba's disk cache looks at a kernel's own file alone, while kernels are compile
 files has a folder of its own in __pycache__.
 """
 
+import functools
 import hashlib
 import math
 import os
@@ -26,7 +27,7 @@ import numba.extending
 import numba.np.numpy_support
 import numpy as np
 import torch
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.extending import overload
 
@@ -51,9 +52,21 @@ def state_of(folder: Path) -> str:
     return hashlib.sha256(b"".join(sources)).hexdigest()[:16]
 
 
+@functools.cache
+def has_amx() -> bool:
+    """Say whether this processor, system, torch and compiler have bfloat16 tiles; ask the system to let us use them."""
+    try:
+        usable = torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
+    except AttributeError:
+        return False
+    features = binding.get_host_cpu_features()
+    return bool(usable and features.get("amx-tile") and features.get("amx-bf16") and features.get("avx512bw"))
+
+
 _here = Path(__file__).parent
 if not os.environ.get("NUMBA_CACHE_DIR") and os.access(_here, os.W_OK):  # else numba finds a folder of the user's
-    numba.config.CACHE_DIR = str(_here / "__pycache__" / state_of(_here))  # type: ignore[attr-defined]
+    _state = state_of(_here) + "-amx" * has_amx()  # a system may let one process use it and not another
+    numba.config.CACHE_DIR = str(_here / "__pycache__" / _state)  # type: ignore[attr-defined]
 
 
 def jit(parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""All decoder layers of a pass in one compiled call: bfloat16 by AMX tiles, weights also in 4 bits.
+"""All decoder layers of a pass in one compiled call: bfloat16 by tiles (kernels.tiles), weights also in 4 bits.
 
 It does what the kernels would do that the layers call one by one from Python, some of them joined, so the numbers are
 the same bit for bit. What is saved is the time between them: a call from Python costs 10 us and more, in which the
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numba import prange
 
-from kernels.amx import TILE_INPUTS, TILE_ROWS
 from kernels.cpu import PARALLEL_INSIDE_FROM, PARALLEL_SECTION, array_at, jit, jit_both, set_threads
 from kernels.cycles import cycles
 from kernels.linear_int4 import MOST_ROWS, Int4Weight, multiply_int4
@@ -23,6 +22,7 @@ from kernels.rms_norm import add_and_norm
 from kernels.rotary_embedding import rotate_token
 from kernels.silu_and_mul import activate
 from kernels.store_kv import store_token
+from kernels.tiles import TILE_INPUTS, TILE_ROWS
 
 _NORM, _QKV, _ROTATE_STORE, _ATTEND, _O, _GATE_UP, _SILU, _GATE_UP_SILU, _DOWN = range(9)  # the stages of a layer
 _BITS = np.uint16(0)  # stands for bfloat16

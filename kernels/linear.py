@@ -1,9 +1,9 @@
 """Products with weights, each weight laid out once at load time for the machine it runs on.
 
 On the CPU, bfloat16 weights take one of three layouts:
-- with AMX, where the shape allows: tiles for our own kernel (linear_tiles.py).
-- else, with AVX512's bfloat16 instructions: packed by oneDNN. 16 rows by [3072, 576] on two cores: 60 us packed, 125
-  plain, 355 in float32. Packing for 1 row was as good or better than for more, from 1 to 512 rows.
+- with AMX or AVX512's bfloat16 instructions, where the shape allows: tiles for our own kernel (linear_tiles.py).
+- with AVX512's, where it does not: packed by oneDNN. 16 rows by [3072, 576] on two cores: 60 us packed, 125 plain, 355
+  in float32. Packing for 1 row was as good or better than for more, from 1 to 512 rows.
 - without either: a float32 copy. Plain bfloat16 there is 4 (AVX512) to 10 times (AVX2) slower than float32.
 float32 and float64 are exactly torch.nn.functional.linear.
 """
@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from kernels.linear_tiles import fits_tiles, linear_tiles, pack_tiles
+from kernels.tiles import TILES_BY
 
 
 def prepare_weight(weight: torch.Tensor) -> torch.Tensor:
@@ -60,7 +61,7 @@ def linear(
 def layout(packed: torch.Tensor) -> str:
     """Name the way in which `linear` multiplies by this weight, for the record of a pass."""
     if packed.dim() == 5:
-        return "bfloat16 AMX"
+        return f"bfloat16 {TILES_BY}"
     return "bfloat16 oneDNN" if packed.is_mkldnn else str(packed.dtype).removeprefix("torch.")
 
 

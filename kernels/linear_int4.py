@@ -1,11 +1,12 @@
 """Products with 4-bit weights as GGUF's Q4_0 and Q4_1 keep them: blocks of 32 inputs with a scale and a minimum.
 
-A weight is scale * q + minimum, q from 0 to 15. With AMX a block is one row of a tile: its numbers are unpacked to
-bfloat16 as 128 + q, by two integer instructions for 32 of them, multiplied with x, and the sums scaled in float32, so
-that the weights are the file's own, exactly. Without AMX torch's int4 product is used, whose scales are bfloat16.
+A weight is scale * q + minimum, q from 0 to 15. By tiles (kernels.tiles) a block is one row of a tile: its numbers are
+unpacked to bfloat16 as 128 + q, by two integer instructions for 32 of them, multiplied with x, and the sums scaled in
+float32, so that the weights are the file's own, exactly. Without tiles torch's int4 product is used, whose scales are
+bfloat16.
 
-On two cores, all 120 products of a pass of SmolLM2, ms: 1 row 5.2 (torch's int4 5.4, bfloat16 tiles 11.5), 8 rows 8.6
-(15.0, 11.5), 16 rows 12 (22, 11.4).
+By AMX on two cores, all 120 products of a pass of SmolLM2, ms: 1 row 5.2 (torch's int4 5.4, bfloat16 tiles 11.5), 8
+rows 8.6 (15.0, 11.5), 16 rows 12 (22, 11.4).
 """
 
 from typing import NamedTuple
@@ -14,19 +15,17 @@ import numpy as np
 import torch
 from numba import prange
 
-from kernels.amx import (
+from kernels.cpu import PARALLEL_SECTION, array_at, intrinsic, jit, set_threads, widen
+from kernels.linear_tiles import add_bias_and_round, fits_tiles
+from kernels.tiles import (
     TILE_BYTES,
     TILE_INPUTS,
     TILE_ROWS,
-    tile_dot,
-    tile_load,
-    tile_release,
-    tile_setup,
-    tile_store,
-    tile_zero,
-)  # fmt: skip
-from kernels.cpu import PARALLEL_SECTION, array_at, intrinsic, jit, set_threads, widen
-from kernels.linear_tiles import add_bias_and_round, fits_tiles
+    TILES_BY,
+    begin_tiles,
+    end_tiles,
+    multiply_each,
+)
 from kernels.vectors import all_of, floats_at, halves_at, ints, ints_at, multiply_add, prefetch, spread, store
 
 BLOCK = TILE_INPUTS  # inputs that share a scale and a minimum
@@ -38,7 +37,7 @@ _WORDS, _SCALE_BYTES, _BLOCK_BYTES = 64, 64, 256
 
 
 class Int4Weight(NamedTuple):
-    """Weights [out, in] in 4 bits; without AMX, what torch's int4 product takes."""
+    """Weights [out, in] in 4 bits; without tiles, what torch's int4 product takes."""
 
     blocks: torch.Tensor  # int32 [out / 16, in / 32, 64]
     scales: torch.Tensor  # float16 [out / 16, in / 32, 2, 16]: scales, then minima
@@ -73,7 +72,7 @@ def linear_int4(x: torch.Tensor, weight: Int4Weight, bias: torch.Tensor | None =
 
 def layout_int4(weight: Int4Weight) -> str:
     """Name the way in which `linear_int4` multiplies by this weight, for the record of a pass."""
-    return "4-bit AMX" if weight.blocks.dtype is torch.int32 else "4-bit torch"
+    return f"4-bit {TILES_BY}" if weight.blocks.dtype is torch.int32 else "4-bit torch"
 
 
 def linear_int4_reference(
@@ -139,29 +138,6 @@ def _unpack_blocks(blocks, count, tiles):
 
 
 @jit()
-def _multiply_blocks(x, x_step, tiles, count, sums):
-    """Sums [rows, 16] of each block by itself; two at a time, so that one need not wait for the other."""
-    for i in range(0, count - 1, 2):
-        tile_load(4, x + i * 64, x_step)
-        tile_load(6, tiles + i * TILE_BYTES, 64)
-        tile_zero(0)
-        tile_dot(0, 4, 6)
-        tile_load(5, x + i * 64 + 64, x_step)
-        tile_load(7, tiles + i * TILE_BYTES + TILE_BYTES, 64)
-        tile_zero(1)
-        tile_dot(1, 5, 7)
-        tile_store(0, sums + i * TILE_BYTES, 64)
-        tile_store(1, sums + i * TILE_BYTES + TILE_BYTES, 64)
-    if count % 2:
-        last = count - 1
-        tile_load(4, x + last * 64, x_step)
-        tile_load(6, tiles + last * TILE_BYTES, 64)
-        tile_zero(0)
-        tile_dot(0, 4, 6)
-        tile_store(0, sums + last * TILE_BYTES, 64)
-
-
-@jit()
 def _add_scaled(totals, sums, scales, x_sums, num_rows):
     """totals[r] += scale * sums[r] + (minimum - 128 * scale) * x_sums[r], for 16 outputs of each row."""
     scale = halves_at(scales)
@@ -179,7 +155,7 @@ def multiply_int4(x, x_step, num_rows, blocks, scales, bias, out, num_columns, n
     x_sums = np.empty((num_blocks, num_rows), np.float32)
     _sum_blocks(x, x_step, num_rows, x_sums)
     for worker in prange(workers):
-        tile_setup(rows)
+        begin_tiles(rows)
         memory = np.empty(64 + 2 * _AT_ONCE * TILE_BYTES, np.uint8)
         tiles = (memory.ctypes.data + 63) // 64 * 64
         sums = tiles + _AT_ONCE * TILE_BYTES
@@ -191,7 +167,7 @@ def multiply_int4(x, x_step, num_rows, blocks, scales, bias, out, num_columns, n
                 _unpack_blocks(blocks + at * _BLOCK_BYTES, count, tiles)
                 for group in range(num_groups):
                     row = min(group * rows, num_rows - rows)
-                    _multiply_blocks(x + row * x_step + block * 64, x_step, tiles, count, sums)
+                    multiply_each(x + row * x_step + block * 64, x_step, rows, tiles, count, sums)
                     for i in range(count):
                         scale = scales + (at + i) * _SCALE_BYTES
                         _add_scaled(
@@ -204,4 +180,4 @@ def multiply_int4(x, x_step, num_rows, blocks, scales, bias, out, num_columns, n
                     totals[group].ctypes.data, rows, TILE_ROWS, added, target, 2 * num_columns * TILE_ROWS, _BITS
                 )
         memory[0] = totals[0, 0, 0] = 0  # still in use: their addresses are all that the loop has seen
-        tile_release()
+        end_tiles()

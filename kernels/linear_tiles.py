@@ -1,39 +1,37 @@
-"""Products of bfloat16 by AMX tiles, for any number of rows from one copy of the weights.
+"""Products of bfloat16 by tiles (kernels.tiles), for any number of rows from one copy of the weights.
 
-On two cores, all 120 products of a pass of SmolLM2 (212 MB of weights), ms here / oneDNN's packed weights: 1 row
+By AMX on two cores, all 120 products of a pass of SmolLM2 (212 MB of weights), ms here / oneDNN's packed weights: 1 row
 9.2 / 14.9, 16 rows 9.9 / 15.2, 64 rows 15.6 / 21.2, 512 rows 65 / 72. A call costs 5 us beside the work, theirs 22.
-With silu(gate) * up at once, 512 rows take 7 ms less than with a kernel of its own for it.
+With silu(gate) * up at once, 512 rows take 7 ms less than with a kernel of its own for it. By AVX512 a product is as
+fast as oneDNN's, and the gain is that all layers are one call (decoder_layers.py).
 """
 
 import torch
 from numba import prange
 
-from kernels.amx import (
+from kernels.cpu import LIKE, PARALLEL_SECTION, jit, set_threads, size_of
+from kernels.silu_and_mul import gated
+from kernels.tiles import (
     TILE_BYTES,
     TILE_INPUTS,
     TILE_ROWS,
-    has_amx,
-    tile_dot,
-    tile_load,
-    tile_release,
+    begin_tiles,
+    end_tiles,
+    has_tiles,
+    multiply_block,
+    multiply_blocks,
     tile_rows,
-    tile_setup,
-    tile_store,
-    tile_zero,
-)  # fmt: skip
-from kernels.cpu import LIKE, PARALLEL_SECTION, jit, set_threads, size_of
-from kernels.silu_and_mul import gated
-from kernels.vectors import WIDTH, add, bfloat16s_at, floats_at, prefetch, rounded, store_as, store_bfloat16s
+)
+from kernels.vectors import WIDTH, add, bfloat16s_at, floats_at, rounded, store_as, store_bfloat16s
 
 PANEL_BYTES = 1 << 19  # of weights
 STRIP = 32  # outputs made at once: two tiles of weights side by side
-_AHEAD = 4  # tiles that are fetched before their use
 _SUM_STEP = STRIP * 4  # bytes from row to row of the sums
 
 
 def fits_tiles(num_outputs: int, num_inputs: int) -> bool:
     """Say whether weights of this shape can be laid out in tiles, on this machine."""
-    return num_outputs % STRIP == 0 and num_inputs % TILE_INPUTS == 0 and has_amx()
+    return num_outputs % STRIP == 0 and num_inputs % TILE_INPUTS == 0 and has_tiles()
 
 
 def pack_tiles(weight: torch.Tensor) -> torch.Tensor:
@@ -70,48 +68,6 @@ def linear_tiles(
                 out.data_ptr(), out.shape[1], False, set_threads(),
             )  # fmt: skip
     return out
-
-
-@jit()
-def _one_block(x, x_step, first, second, num_tiles, sums):
-    """Sums [rows, 32] of one block of rows with a strip's two columns of tiles."""
-    tile_zero(0)
-    tile_zero(1)
-    for _ in range(num_tiles):
-        tile_load(4, x, x_step)
-        tile_load(6, first, 64)
-        tile_dot(0, 4, 6)
-        tile_load(7, second, 64)
-        tile_dot(1, 4, 7)
-        x, first, second = x + 64, first + TILE_BYTES, second + TILE_BYTES
-    tile_store(0, sums, _SUM_STEP)
-    tile_store(1, sums + 64, _SUM_STEP)
-
-
-@jit()
-def _two_blocks(x, other, x_step, first, second, num_tiles, sums, other_sums):
-    """The same for two blocks of rows, which share what is loaded."""
-    tile_zero(0)
-    tile_zero(1)
-    tile_zero(2)
-    tile_zero(3)
-    for _ in range(num_tiles):
-        tile_load(4, x, x_step)
-        tile_load(6, first, 64)
-        tile_dot(0, 4, 6)
-        tile_load(7, second, 64)
-        tile_dot(1, 4, 7)
-        tile_load(5, other, x_step)
-        tile_dot(2, 5, 6)
-        tile_dot(3, 5, 7)
-        for row in range(TILE_ROWS):
-            prefetch(first + 64 * row + TILE_BYTES * _AHEAD)
-            prefetch(second + 64 * row + TILE_BYTES * _AHEAD)
-        x, other, first, second = x + 64, other + 64, first + TILE_BYTES, second + TILE_BYTES
-    tile_store(0, sums, _SUM_STEP)
-    tile_store(1, sums + 64, _SUM_STEP)
-    tile_store(2, other_sums, _SUM_STEP)
-    tile_store(3, other_sums + 64, _SUM_STEP)
 
 
 @jit()
@@ -161,7 +117,7 @@ def multiply_tiles(x, x_step, num_rows, tiles, num_tiles, bias, like, out, num_o
     size = size_of(like)
     out_step, strip_bytes, bias_step = num_outputs * size, columns * TILE_ROWS * size, 2 * TILE_ROWS if bias else 0
     for worker in prange(workers):
-        tile_setup(rows)
+        begin_tiles(rows)
         memory = tile_rows(4 * rows)
         sums = memory.ctypes.data
         other_sums = sums + rows * _SUM_STEP
@@ -175,14 +131,15 @@ def multiply_tiles(x, x_step, num_rows, tiles, num_tiles, bias, like, out, num_o
                     target, added = out + strip * strip_bytes, bias + strip * columns * bias_step
                     added_second = added + apart * bias_step
                     if block + 1 < num_blocks:
-                        _two_blocks(
-                            x + row * x_step, x + other * x_step, x_step, first, second, num_tiles, sums, other_sums
-                        )
+                        multiply_blocks(
+                            x + row * x_step, x + other * x_step, x_step, rows, first, second, num_tiles, sums,
+                            other_sums,
+                        )  # fmt: skip
                         _write(
                             other_sums, rows, added, added_second, target + other * out_step, out_step, like, activates
                         )
                     else:
-                        _one_block(x + row * x_step, x_step, first, second, num_tiles, sums)
+                        multiply_block(x + row * x_step, x_step, rows, first, second, num_tiles, sums)
                     _write(sums, rows, added, added_second, target + row * out_step, out_step, like, activates)
         memory[0, 0] = 0  # still in use: its addresses are all that the loop has seen
-        tile_release()
+        end_tiles()

@@ -5,7 +5,7 @@ work, its scores are made a block at a time for the head's whole group of querie
 once a block. The pieces are dealt to the threads by their context lengths; how one is calculated never depends on its
 neighbours, its row or the number of threads.
 
-bfloat16 has a kernel of its own where there is AMX (paged_attention_tiles.py). Elsewhere rows with many queries have
+bfloat16 has a kernel of its own where there are tiles (paged_attention_tiles.py). Elsewhere rows with many queries have
 one (paged_attention_long.py). On two cores a decode step of 30 layers with 128 tokens of context takes, for 16 rows, 5
 ms, for 64 rows 23 ms with the cache in bfloat16, 7 and 28 ms in float32.
 """

@@ -1,19 +1,19 @@
-"""Attention of runs of tokens in bfloat16 by AMX tiles: prompts, and chunks of them.
+"""Attention of runs of tokens in bfloat16 by tiles (kernels.tiles): prompts, and chunks of them.
 
 The queries that share keys, those of a kv head's group for as many tokens in a row as fit, are the 16 columns of a
 tile. The scores of the whole context are made first, then each column's softmax, then its weighted sum of values, 32
 at a time, by weights that are rounded to bfloat16. A column is calculated alike whatever stands beside it.
 
-Two cores, 9 heads, microseconds of a layer through torch's fused attention of gathered blocks / this: 128 tokens 213 /
-92, 512 tokens 1,247 / 600; and torch's would need the layers one by one.
+By AMX, two cores, 9 heads, microseconds of a layer through torch's fused attention of gathered blocks / this: 128
+tokens 213 / 92, 512 tokens 1,247 / 600; and torch's would need the layers one by one.
 """
 
 import math
 
 import numpy as np
 
-from kernels.amx import TILE_BYTES, TILE_INPUTS, TILE_ROWS, tile_dot, tile_load, tile_store, tile_zero
 from kernels.cpu import array_at, jit
+from kernels.tiles import TILE_INPUTS, TILE_ROWS, multiply_column, multiply_two_by_column
 from kernels.vectors import (
     add,
     floats_at,
@@ -45,13 +45,7 @@ def lay_out_queries(query, query_step, num_tokens, group, tiles):
 @jit()
 def score_tile(keys, tiles, scores):
     """scores[t, i] = keys[t] . queries[i] for 16 keys, [16, D]."""
-    num_tiles = tiles.shape[0]
-    tile_zero(0)
-    for c in range(num_tiles):
-        tile_load(4, keys + 64 * c, 64 * num_tiles)
-        tile_load(6, tiles.ctypes.data + TILE_BYTES * c, 64)
-        tile_dot(0, 4, 6)
-    tile_store(0, scores, 64)
+    multiply_column(keys, 64 * tiles.shape[0], tiles.ctypes.data, tiles.shape[0], scores)
 
 
 @jit()
@@ -108,19 +102,12 @@ def turn_values(values, block_step, block_size, table, context, turned):
 @jit()
 def _sum_values(turned, context, pairs, sums):
     """sums[d, i] = turned[d] . weights of column i, whose pairs are in column i of `pairs`."""
-    step = 2 * turned.shape[1]
+    step, num_tiles = 2 * turned.shape[1], (context + TILE_INPUTS - 1) // TILE_INPUTS
     for d in range(0, turned.shape[0], 2 * TILE_ROWS):
-        tile_zero(0)
-        tile_zero(1)
-        for n in range((context + TILE_INPUTS - 1) // TILE_INPUTS):
-            at = turned.ctypes.data + d * step + 2 * TILE_INPUTS * n
-            tile_load(4, at, step)
-            tile_load(5, at + TILE_ROWS * step, step)
-            tile_load(6, pairs.ctypes.data + TILE_BYTES * n, 64)
-            tile_dot(0, 4, 6)
-            tile_dot(1, 5, 6)
-        tile_store(0, sums.ctypes.data + 64 * d, 64)
-        tile_store(1, sums.ctypes.data + 64 * (d + TILE_ROWS), 64)
+        at, target = turned.ctypes.data + d * step, sums.ctypes.data + 64 * d
+        multiply_two_by_column(
+            at, at + TILE_ROWS * step, step, pairs.ctypes.data, num_tiles, target, target + 64 * TILE_ROWS
+        )
 
 
 @jit()

@@ -1,4 +1,4 @@
-"""Paged attention in bfloat16 by AMX tiles: the scores of 16 keys with up to 16 queries at once.
+"""Paged attention in bfloat16 by tiles (kernels.tiles): the scores of 16 keys with up to 16 queries at once.
 
 Keys lie in their blocks as a tile of x wants its rows, and stay there; queries, as pairs, are the tile of weights. A
 row of one token is a tile of a kv head's group of queries; rows of more tokens have a kernel of their own
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numba import prange
 
-from kernels.amx import TILE_INPUTS, TILE_ROWS, has_amx, tile_release, tile_rows, tile_setup
 from kernels.cpu import PARALLEL_SECTION, array_at, exp, is_dense, jit, narrow, set_threads
-from kernels.paged_attention_run import attend_run, lay_out_queries, score_tile, turn_values
+from kernels.paged_attention_run import attend_run, lay_out_queries, turn_values
+from kernels.tiles import TILE_INPUTS, TILE_ROWS, begin_tiles, end_tiles, has_tiles, multiply_keys, tile_rows
 from kernels.vectors import WIDTH, bfloat16s_at, floats_at, greater, greatest, multiply_add, prefetch, spread, store
 
 HEADS = 4  # whose values are summed at once
@@ -26,7 +26,7 @@ def fits_tiles(query: torch.Tensor, key_cache: torch.Tensor) -> bool:
         and dim % TILE_INPUTS == 0
         and block_size % TILE_ROWS == 0
         and query.shape[1] // num_kv_heads <= TILE_ROWS
-        and has_amx()
+        and has_tiles()
     )
 
 
@@ -54,16 +54,6 @@ def attend_tiles(
 
 
 @jit()
-def _score(keys, tiles, scores, weights, at):
-    """weights[g, at + t] = keys[t] . queries[g] for 16 keys, [16, D]."""
-    score_tile(keys, tiles, scores.ctypes.data)
-    for g in range(weights.shape[0]):
-        target = weights[g, at : at + TILE_ROWS]
-        for t in range(TILE_ROWS):
-            target[t] = scores[t, g]
-
-
-@jit()
 def _softmax(weights, scale):
     """Turn scores into weights, at most 1; return their sum."""
     whole = len(weights) // WIDTH * WIDTH
@@ -85,22 +75,36 @@ def _softmax(weights, scale):
 
 @jit()
 def _add_values(values, count, weights, at, sums):
-    """sums[h] += weights[h, at:] . values for four heads and count values, [count, D]."""
+    """sums[h] += weights[h, at:] . values for four heads and count values, [count, D].
+
+    32 of D at a time: eight sums that need not wait for each other.
+    """
     dim = sums.shape[1]
-    for d in range(0, dim, WIDTH):
-        first = sums.ctypes.data + 4 * d
-        second, third, fourth = first + 4 * dim, first + 8 * dim, first + 12 * dim
-        a, b, c, e = floats_at(first), floats_at(second), floats_at(third), floats_at(fourth)
+    step = 4 * dim
+    for d in range(0, dim, 2 * WIDTH):
+        left = sums.ctypes.data + 4 * d
+        right = left + 4 * WIDTH
+        a, b, c, e = floats_at(left), floats_at(left + step), floats_at(left + 2 * step), floats_at(left + 3 * step)
+        i, j, k, m = floats_at(right), floats_at(right + step), floats_at(right + 2 * step), floats_at(right + 3 * step)
         for t in range(count):
-            value = bfloat16s_at(values + 2 * (t * dim + d))
-            a = multiply_add(spread(weights[0, at + t]), value, a)
-            b = multiply_add(spread(weights[1, at + t]), value, b)
-            c = multiply_add(spread(weights[2, at + t]), value, c)
-            e = multiply_add(spread(weights[3, at + t]), value, e)
-        store(first, a)
-        store(second, b)
-        store(third, c)
-        store(fourth, e)
+            place = values + 2 * (t * dim + d)
+            value, other = bfloat16s_at(place), bfloat16s_at(place + 2 * WIDTH)
+            weight = spread(weights[0, at + t])
+            a, i = multiply_add(weight, value, a), multiply_add(weight, other, i)
+            weight = spread(weights[1, at + t])
+            b, j = multiply_add(weight, value, b), multiply_add(weight, other, j)
+            weight = spread(weights[2, at + t])
+            c, k = multiply_add(weight, value, c), multiply_add(weight, other, k)
+            weight = spread(weights[3, at + t])
+            e, m = multiply_add(weight, value, e), multiply_add(weight, other, m)
+        store(left, a)
+        store(left + step, b)
+        store(left + 2 * step, c)
+        store(left + 3 * step, e)
+        store(right, i)
+        store(right + step, j)
+        store(right + 2 * step, k)
+        store(right + 3 * step, m)
 
 
 @jit()
@@ -114,7 +118,7 @@ def _fetch(address, size):
 def _attend_group(query, keys, values, block_step, block_size, table, context, scale, group, out, memory):
     """Attend one token's queries of one kv head; keys and values are those of the head in block 0."""
     tiles, scores, weights, sums, totals = memory
-    dim = sums.shape[1]
+    dim, weights_step = sums.shape[1], 4 * weights.shape[1]
     num_blocks = (context + block_size - 1) // block_size
     lay_out_queries(query, 0, 1, group, tiles)
     for index in range(num_blocks):
@@ -123,7 +127,11 @@ def _attend_group(query, keys, values, block_step, block_size, table, context, s
         if index + 1 < num_blocks:
             _fetch(keys + table[index + 1] * block_step, 2 * block_size * dim)
         for t in range(0, min(block_size, context - index * block_size), TILE_ROWS):
-            _score(block + 2 * t * dim, tiles, scores, weights[:group], index * block_size + t)
+            target = weights.ctypes.data + 4 * (index * block_size + t)
+            multiply_keys(
+                block + 2 * t * dim, query, tiles.ctypes.data, group, tiles.shape[0], scores.ctypes.data, target,
+                weights_step,
+            )  # fmt: skip
     for start in range(0, group, HEADS):
         num_heads, heads = min(HEADS, group - start), weights[start : start + HEADS]
         sums[:] = 0
@@ -196,7 +204,7 @@ def attend_tokens(
     head_step, group_step, scale = 2 * block_size * dim, 2 * group * dim, np.float32(scale)
     block_step = num_kv_heads * head_step
     for worker in prange(workers):
-        tile_setup(TILE_ROWS)
+        begin_tiles(TILE_ROWS)
         memory = _memory(dim, group, longest + block_size)
         memory_for_runs = _memory_for_runs(dim, longest_run)
         first, last = work * worker // workers, work * (worker + 1) // workers
@@ -226,4 +234,4 @@ def attend_tokens(
                         source, query_step, num_tokens, keys, block_step, block_size, table, context, scale, group,
                         target, out_step, memory_for_runs,
                     )  # fmt: skip
-        tile_release()
+        end_tiles()

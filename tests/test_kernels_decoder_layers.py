@@ -7,8 +7,8 @@ from helpers.paged_driver import PagedDriver
 
 from engine.config import ModelConfig
 from engine.model_source import resolve
-from kernels.amx import has_amx
 from kernels.linear_int4 import BLOCK, MOST_ROWS
+from kernels.tiles import has_tiles
 from runner.loader.tiny_checkpoint import TinyCheckpoint
 from runner.models.llama import LlamaForCausalLM
 from runner.models.weights import Weights
@@ -73,7 +73,7 @@ def driver(monkeypatch, with_int4, **changes):
     return PagedDriver(model, [torch.randint(arch["vocab_size"], (n,), generator=generator).tolist() for n in LENGTHS])
 
 
-@pytest.mark.skipif(not has_amx(), reason="this processor has no AMX")
+@pytest.mark.skipif(not has_tiles(), reason="this processor has neither AMX nor AVX512's bfloat16")
 @pytest.mark.parametrize("with_int4", [False, True])
 def test_one_call_and_layer_by_layer_give_the_same_bits(with_int4, monkeypatch):
     fused, one_by_one = (driver(monkeypatch, with_int4) for _ in range(2))

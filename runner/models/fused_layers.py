@@ -27,7 +27,7 @@ class FusedLayers:
 def fuse(layers: Sequence[DecoderLayer], norm: RMSNorm, intermediate_size: int) -> FusedLayers | None:
     """Return the layers and the norm after them as one; None where they are to be called one by one.
 
-    That is on a GPU, in another dtype than bfloat16, without AMX, and with Qwen3's norms of queries and keys.
+    That is on a GPU, in another dtype than bfloat16, without kernels.tiles, and with Qwen3's norms of queries and keys.
     """
     attention = layers[0].self_attn
     cache = attention.key_cache
