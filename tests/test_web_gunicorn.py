@@ -83,10 +83,12 @@ def test_a_browser_follows_over_a_websocket(server):
     seen = []
     browser = socketio.Client(reconnection=False)
     browser.on("frame", lambda head, data: seen.append(head))
-    browser.connect(server.base, auth={"seq": -1}, transports=["websocket"])
-    server.post(prompt="watched", max_tokens=3)
-    assert until(lambda: seen)
-    browser.disconnect()
+    browser.connect(server.base, auth={"seq": server.state()["seq"]}, transports=["websocket"])
+    try:
+        server.post(prompt="watched", max_tokens=3)
+        assert until(lambda: seen)
+    finally:
+        browser.disconnect()  # or the server would wait for it
 
 
 def test_it_ends_and_leaves_no_engine_behind():
