@@ -17,7 +17,7 @@ from kernels.vectors import PINNED
 
 TILE_PAIRS, TILE_BYTES, PAIR_BYTES = 16, 1024, 64
 AHEAD = 4  # tiles that are fetched before their use
-MOST_ROWS = 8  # at once: by two columns 16 sums, enough that none waits for its last product
+MOST_SUMS = 16  # of 16 at once: registers for more are lacking, fewer would wait for their last products
 
 _WORD, _PAIR, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 _SUMS, _PAIRS = ir.VectorType(ir.FloatType(), 16), ir.VectorType(_PAIR, 16)
@@ -31,7 +31,7 @@ def has_bfloat16_dot() -> bool:
 
 @intrinsic(prefer_literal=True)
 def _dot(typingctx, num_columns, num_rows, x, x_step, first, second, num_tiles, sums):
-    """sums[r, 16 c:] = x[r] . column c of tiles, for up to 8 rows; num_columns: 1 or 2, a literal."""
+    """sums[r, 16 c:] = x[r] . column c of tiles; num_columns: 1 or 2, a literal; as many rows as MOST_SUMS allows."""
     columns = num_columns.literal_value
 
     def codegen(context, builder, signature, args):
@@ -39,7 +39,7 @@ def _dot(typingctx, num_columns, num_rows, x, x_step, first, second, num_tiles, 
         after = builder.append_basic_block("after")
         unreachable = builder.append_basic_block("other")
         switch = builder.switch(num_rows, unreachable)
-        for rows in range(1, MOST_ROWS + 1):
+        for rows in range(1, MOST_SUMS // columns + 1):
             case = builder.append_basic_block(f"rows_{rows}")
             switch.add_case(ir.Constant(_WORD, rows), case)
             builder.position_at_end(case)
@@ -180,8 +180,7 @@ def multiply_blocks(x, other, x_step, num_rows, first, second, num_tiles, sums, 
 
 @jit()
 def multiply_column(x, x_step, column, num_tiles, sums):
-    _one_column(x, x_step, MOST_ROWS, column, num_tiles, sums)
-    _one_column(x + MOST_ROWS * x_step, x_step, MOST_ROWS, column, num_tiles, sums + MOST_ROWS * 64)
+    _dot(1, 16, x, x_step, column, column, num_tiles, sums)
 
 
 @jit()
@@ -199,29 +198,13 @@ def multiply_keys(keys, queries, tiles, num_queries, num_tiles, scores, out, out
 @jit()
 def multiply_each(x, x_step, num_rows, tiles, count, sums):
     for i in range(count):
-        start, some = 0, 0
-        while start < num_rows:
-            some = _share(num_rows - start)
-            _one_column(
-                x + i * 64 + start * x_step, x_step, some, tiles + i * TILE_BYTES, 1, sums + i * TILE_BYTES + 64 * start
-            )
-            start += some
-
-
-@jit()
-def _share(num_rows):
-    """How many of up to 16 rows to take at once."""
-    return num_rows if num_rows <= MOST_ROWS else (num_rows + 1) // 2
+        tile = tiles + i * TILE_BYTES
+        _dot(1, num_rows, x + i * 64, x_step, tile, tile, 1, sums + i * TILE_BYTES)
 
 
 @jit()
 def _two_columns(x, x_step, num_rows, first, second, num_tiles, sums):
     while num_rows > 0:
-        count = _share(num_rows)
+        count = num_rows if num_rows <= MOST_SUMS // 2 else (num_rows + 1) // 2
         _dot(2, count, x, x_step, first, second, num_tiles, sums)
         x, sums, num_rows = x + count * x_step, sums + count * 128, num_rows - count
-
-
-@jit()
-def _one_column(x, x_step, num_rows, column, num_tiles, sums):
-    _dot(1, num_rows, x, x_step, column, column, num_tiles, sums)
