@@ -42,7 +42,10 @@ def execute_model(executor: str, future: Future[ModelRunnerOutput | None]) -> tu
     """Return the arguments of tracer.facts.execute_model, of the moment when the call has come back."""
     if not future.done():
         return executor, "pending"
-    result = future.exception() or future.result()
+    try:
+        result: Any = future.result()
+    except Exception as error:  # whoever asks for the result gets it
+        result = error
     return executor, "None" if result is None else type(result).__name__
 
 
@@ -59,15 +62,17 @@ def update_from_output(
     """Return the arguments of tracer.facts.update_from_output."""
     each = [output for client in outputs.values() for output in client.outputs]
     req_ids, new_token_ids = [output.request_id for output in each], [output.new_token_ids for output in each]
+    token_ids = [*chain.from_iterable(new_token_ids)]
     cached = scheduled.scheduled_cached_reqs
     starts, finished = cached.num_output_tokens, {}
-    if stopped or req_ids != cached.req_ids:
+    counts = [1] * len(each)
+    if stopped or len(token_ids) > len(each) or req_ids != cached.req_ids:
+        counts = [*map(len, new_token_ids)]
         known = dict(zip(cached.req_ids, starts, strict=True))
         known |= {request.request_id: request.num_output_tokens for request in stopped if request.status is FAILED}
         starts = [known.get(req_id, 0) for req_id in req_ids]
         finished = {output.request_id: output.finish_reason for output in each if output.finish_reason}
-    token_ids = np.array([*chain.from_iterable(new_token_ids)], np.int32)
-    return req_ids, starts, [*map(len, new_token_ids)], token_ids, finished
+    return req_ids, starts, counts, np.array(token_ids, np.int32), finished
 
 
 def request_changes(scheduler: Scheduler) -> list[RequestChange]:

@@ -6,6 +6,7 @@ Between an engine and its log alone: who reads the log gets the entries, byte fo
 from array import array
 from collections.abc import Sequence
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -103,6 +104,7 @@ class _Packed(msgspec.Struct, array_like=True):
     phases: list[_Phase]
 
 
+_CHANGES, _PREPARE_INPUTS = attrgetter("changes"), Phase.PREPARE_INPUTS
 _DECODER = msgspec.msgpack.Decoder(_Packed)
 _decode = msgspec.msgpack.decode
 
@@ -228,14 +230,11 @@ def _pack(passes: Sequence[MarkedPass]) -> bytes:
 
 def _kind(one: MarkedPass) -> Any:
     """What passes have in common that may be alike. A pass that moves rows is like none."""
-    lengths: list[int] = []
-    for mark in one.marks:
-        for change in mark.changes:
+    for changes in filter(None, map(_CHANGES, one.marks)):
+        for change in changes:
             if change[0] not in STAYING:
                 return one.seq
-        if mark.phase is Phase.PREPARE_INPUTS:
-            lengths += map(len, mark.args[:2])
-    return len(one.marks), lengths
+    return len(one.marks), [[*map(len, mark.args[:2])] for mark in one.marks if mark.phase is _PREPARE_INPUTS]
 
 
 def _merged(changes: list[Change]) -> list[Change]:

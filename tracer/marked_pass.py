@@ -51,7 +51,7 @@ def _record(mark: Mark, start_ns: int) -> PhaseRecord:
     )
 
 
-def spelled_out(changes: list[Change]) -> list[Change]:
+def spelled_out(changes: Sequence[Change]) -> list[Change]:
     """Put what `append_tokens` noted into the assignments of tracer.schema.Change."""
     return [each for change in changes for each in (appended(*change[1:]) if change[0] == APPEND else [change])]
 

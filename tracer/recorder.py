@@ -23,7 +23,7 @@ class Mark(msgspec.Struct):
     phase: Phase
     start: int
     end: int
-    changes: list[Change]
+    changes: Sequence[Change]
     args: tuple[Any, ...]
     requests: Sequence[RequestChange] = ()
     blocks: Sequence[tuple[int, int, int]] = ()
@@ -53,7 +53,9 @@ class Recorder:
         `start` is given for a phase that encloses others, such as execute_model.
         """
         now = time.monotonic_ns()
-        changes, self._changes = self._changes, []
+        changes: Sequence[Change] = ()
+        if self._changes:
+            changes, self._changes = self._changes, []
         self._marks.append(Mark(phase, self._last if start is None else start, now, changes, args))
         self._last = time.monotonic_ns()
 
