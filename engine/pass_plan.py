@@ -1,6 +1,5 @@
 """What the scheduler has decided so far for one pass."""
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +22,7 @@ class PassPlan:
     preempted: list[Request] = field(default_factory=list)
     num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
     new_block_ids: dict[str, BlockIds] = field(default_factory=dict)
-    why: dict[str, Why] | None = None  # by request id, for the trace; None when nothing is traced
+    why: dict[str, Why] | None = None  # those not scheduled, as far as noted, for the trace; None: nothing is traced
 
     @property
     def quiet(self) -> bool:
@@ -34,8 +33,6 @@ class PassPlan:
         """Give the request its tokens out of the budget."""
         self.num_scheduled_tokens[request.request_id] = num_new_tokens
         self.token_budget -= num_new_tokens
-        if self.why is not None:
-            self.why[request.request_id] = _scheduled(num_new_tokens)
 
     def unschedule(self, request: Request) -> None:
         """Take back the tokens of a running request that is preempted after all."""
@@ -69,11 +66,6 @@ class PassPlan:
             num_computed_tokens=[request.num_computed_tokens for request in requests],
             num_output_tokens=[request.num_output_tokens for request in requests],
         )
-
-
-@functools.cache  # one for all requests and passes: nobody changes it
-def _scheduled(num_new_tokens: int) -> Why:
-    return ["scheduled", {"num_new_tokens": num_new_tokens}]
 
 
 def _new_request_data(request: Request, kv_cache_manager: KVCacheManager) -> NewRequestData:

@@ -4,7 +4,7 @@ from engine.pass_plan import PassPlan, Why
 from engine.request import Request, RequestStatus
 from engine.scheduler import Scheduler
 
-# scheduled         num_new_tokens
+# scheduled         num_new_tokens: of all others, made in tracer.facts
 # preempted         for (the request that needed blocks, maybe itself), needed, free, num_computed_tokens (lost)
 # no_budget         token_budget (left), and for the first in line without chunked prefill: needed
 # no_rows           max_num_seqs, running
@@ -18,14 +18,15 @@ from engine.scheduler import Scheduler
 
 
 def explain(scheduler: Scheduler) -> dict[str, Why]:
-    """Return [code, numbers] for every live request after `Scheduler.schedule`, which must have been traced."""
+    """Return [code, numbers] for every live request that `Scheduler.schedule`, traced, has not scheduled."""
     plan = scheduler.plan
     assert plan.why is not None
-    if len(plan.why) == len(scheduler.requests):
+    scheduled = plan.num_scheduled_tokens
+    if len(plan.why) + len(scheduled) == len(scheduler.requests):
         return plan.why
     why = dict(plan.why)
     for request in scheduler.running:
-        if request.request_id not in why:
+        if request.request_id not in why and request.request_id not in scheduled:
             why[request.request_id] = _why_not_run(plan, request)
     head: Request | None = None
     for request in scheduler.waiting:

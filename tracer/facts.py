@@ -61,7 +61,11 @@ def schedule(
     hits: dict[str, list[int]],
     num_cached_blocks: int,
 ) -> Facts:
-    """Return the decision, the queues after it, why each live request is or isn't in the pass, and the KV blocks."""
+    """Return the decision, the queues after it, why each live request is or isn't in the pass, and the KV blocks.
+
+    why: of the requests that aren't.
+    """
+    scheduled = {req_id: ["scheduled", {"num_new_tokens": count}] for req_id, count in num_scheduled_tokens.items()}
     return {
         "scheduled_new_reqs": scheduled_new_reqs,
         "scheduled_cached_reqs": {
@@ -78,7 +82,7 @@ def schedule(
         "preempted_req_ids": sorted(preempted_req_ids),
         "waiting": waiting,
         "running": running,
-        "why": why,
+        "why": scheduled | why,
         "num_free_blocks": num_free_blocks,
         "num_gpu_blocks": num_gpu_blocks,
         "evicted": evicted,
