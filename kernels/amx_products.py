@@ -6,6 +6,7 @@ from kernels.amx import TILE_BYTES, TILE_ROWS, tile_dot, tile_load, tile_release
 from kernels.cpu import array_at, jit
 from kernels.vectors import prefetch
 
+BLOCK_ROWS, BLOCKS_AT_ONCE, PANEL_BYTES = 16, 2, 1 << 19
 _SUM_STEP = 2 * 64  # bytes from row to row of the sums by two columns
 _AHEAD = 4  # tiles that are fetched before their use
 

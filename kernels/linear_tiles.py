@@ -12,6 +12,9 @@ from numba import prange
 from kernels.cpu import LIKE, PARALLEL_SECTION, jit, set_threads, size_of
 from kernels.silu_and_mul import gated
 from kernels.tiles import (
+    BLOCK_ROWS,
+    BLOCKS_AT_ONCE,
+    PANEL_BYTES,
     TILE_BYTES,
     TILE_INPUTS,
     TILE_ROWS,
@@ -24,7 +27,6 @@ from kernels.tiles import (
 )
 from kernels.vectors import WIDTH, add, bfloat16s_at, floats_at, rounded, store_as, store_bfloat16s
 
-PANEL_BYTES = 1 << 19  # of weights
 STRIP = 32  # outputs made at once: two tiles of weights side by side
 _SUM_STEP = STRIP * 4  # bytes from row to row of the sums
 
@@ -109,7 +111,7 @@ def multiply_tiles(x, x_step, num_rows, tiles, num_tiles, bias, like, out, num_o
     A panel of strips stays in the second-level cache while all rows pass it. activates: the weights are gates and, as
     many, ups; a strip is 16 of both, and out gets silu(gate) * up in bfloat16.
     """
-    columns, num_blocks = 1 if activates else 2, (num_rows + TILE_ROWS - 1) // TILE_ROWS  # columns of tiles in a step
+    columns, num_blocks = 1 if activates else 2, (num_rows + BLOCK_ROWS - 1) // BLOCK_ROWS  # columns of tiles in a step
     num_strips, column_bytes = num_outputs // (columns * TILE_ROWS), num_tiles * TILE_BYTES
     apart = num_strips if activates else 1  # columns from a strip's first to its second
     rows = (num_rows + num_blocks - 1) // num_blocks
@@ -123,14 +125,14 @@ def multiply_tiles(x, x_step, num_rows, tiles, num_tiles, bias, like, out, num_o
         other_sums = sums + rows * _SUM_STEP
         last = num_strips * (worker + 1) // workers
         for panel in range(num_strips * worker // workers, last, width):
-            for block in range(0, num_blocks, 2):
+            for block in range(0, num_blocks, BLOCKS_AT_ONCE):
                 row, other = min(block * rows, num_rows - rows), min((block + 1) * rows, num_rows - rows)
                 for strip in range(panel, min(panel + width, last)):
                     first = tiles + strip * columns * column_bytes
                     second = first + apart * column_bytes
                     target, added = out + strip * strip_bytes, bias + strip * columns * bias_step
                     added_second = added + apart * bias_step
-                    if block + 1 < num_blocks:
+                    if BLOCKS_AT_ONCE == 2 and block + 1 < num_blocks:
                         multiply_blocks(
                             x + row * x_step, x + other * x_step, x_step, rows, first, second, num_tiles, sums,
                             other_sums,

@@ -16,6 +16,11 @@ Addresses are integers. `num_tiles` and counts are 1 at least, `num_rows` is wha
   16 keys and up to 16 queries, which lie in rows and in tiles as well; scores: memory for 16 rows of 16
 - multiply_each(x, x_step, num_rows, tiles, count, sums): rows by each of some tiles for itself: tile i's inputs begin
   with input 32 i, its sums lie 1,024 i bytes behind the first's
+
+How a large product is best cut:
+- BLOCK_ROWS: so many rows at once, and BLOCKS_AT_ONCE such blocks. AMX loads a tile for two of them; by AVX512 a block
+  of x stays in the first-level cache beside the two columns that pass it.
+- PANEL_BYTES: so much of the weights stays in the second-level cache while all rows pass it.
 """
 
 from kernels.amx import TILE_BYTES, TILE_INPUTS, TILE_ROWS, tile_rows
@@ -24,6 +29,9 @@ from kernels.cpu import has_amx
 
 if has_amx():
     from kernels.amx_products import (
+        BLOCK_ROWS,
+        BLOCKS_AT_ONCE,
+        PANEL_BYTES,
         begin_tiles,
         end_tiles,
         multiply_block,
@@ -35,6 +43,9 @@ if has_amx():
     )
 else:
     from kernels.avx512_products import (
+        BLOCK_ROWS,
+        BLOCKS_AT_ONCE,
+        PANEL_BYTES,
         begin_tiles,
         end_tiles,
         multiply_block,
@@ -46,8 +57,9 @@ else:
     )
 
 __all__ = [
-    "TILES_BY", "TILE_BYTES", "TILE_INPUTS", "TILE_ROWS", "begin_tiles", "end_tiles", "has_tiles", "multiply_block",
-    "multiply_blocks", "multiply_column", "multiply_each", "multiply_keys", "multiply_two_by_column", "tile_rows",
+    "BLOCKS_AT_ONCE", "BLOCK_ROWS", "PANEL_BYTES", "TILES_BY", "TILE_BYTES", "TILE_INPUTS", "TILE_ROWS", "begin_tiles",
+    "end_tiles", "has_tiles", "multiply_block", "multiply_blocks", "multiply_column", "multiply_each", "multiply_keys",
+    "multiply_two_by_column", "tile_rows",
 ]  # fmt: skip
 
 TILES_BY = "AMX" if has_amx() else "AVX512"  # for the record of a pass
