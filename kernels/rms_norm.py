@@ -4,6 +4,7 @@ import math
 
 import torch
 from numba import prange
+from numba.extending import register_jitable
 
 from kernels.cpu import LIKE, PARALLEL_INSIDE_FROM, array_at, cast, compute_dtype, jit, jit_both, narrow, run, widen
 
@@ -45,7 +46,7 @@ def fused_add_rms_norm(
     return out, total
 
 
-@jit()
+@register_jitable(inline="always")  # or its sums would depend on whether it came from the disk cache
 def _normalize(x, weight, eps, out):
     width = len(x)
     squares = cast(0, widen(weight[0]))
