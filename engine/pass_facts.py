@@ -65,7 +65,7 @@ def update_from_output(
     token_ids = [*chain.from_iterable(new_token_ids)]
     cached = scheduled.scheduled_cached_reqs
     starts, finished = cached.num_output_tokens, {}
-    counts = [1] * len(each)
+    counts = [1] * len(each)  # only a request that failed gets none
     if stopped or len(token_ids) > len(each) or req_ids != cached.req_ids:
         counts = [*map(len, new_token_ids)]
         known = dict(zip(cached.req_ids, starts, strict=True))

@@ -12,11 +12,12 @@ from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 
+from kernels.amx import TILE_BYTES
 from kernels.cpu import intrinsic, jit
 from kernels.vectors import PINNED
 
 BLOCK_ROWS, BLOCKS_AT_ONCE, PANEL_BYTES = 8, 1, 1 << 18
-TILE_PAIRS, TILE_BYTES, PAIR_BYTES = 16, 1024, 64
+TILE_PAIRS, PAIR_BYTES = 16, 64
 AHEAD = 4  # tiles that are fetched before their use
 MOST_SUMS = 16  # of 16 at once: registers for more are lacking, fewer would wait for their last products
 

@@ -23,38 +23,10 @@ How a large product is best cut:
 - PANEL_BYTES: so much of the weights stays in the second-level cache while all rows pass it.
 """
 
+from kernels import amx_products, avx512_products
 from kernels.amx import TILE_BYTES, TILE_INPUTS, TILE_ROWS, tile_rows
 from kernels.avx512_products import has_bfloat16_dot
 from kernels.cpu import has_amx
-
-if has_amx():
-    from kernels.amx_products import (
-        BLOCK_ROWS,
-        BLOCKS_AT_ONCE,
-        PANEL_BYTES,
-        begin_tiles,
-        end_tiles,
-        multiply_block,
-        multiply_blocks,
-        multiply_column,
-        multiply_each,
-        multiply_keys,
-        multiply_two_by_column,
-    )
-else:
-    from kernels.avx512_products import (
-        BLOCK_ROWS,
-        BLOCKS_AT_ONCE,
-        PANEL_BYTES,
-        begin_tiles,
-        end_tiles,
-        multiply_block,
-        multiply_blocks,
-        multiply_column,
-        multiply_each,
-        multiply_keys,
-        multiply_two_by_column,
-    )
 
 __all__ = [
     "BLOCKS_AT_ONCE", "BLOCK_ROWS", "PANEL_BYTES", "TILES_BY", "TILE_BYTES", "TILE_INPUTS", "TILE_ROWS", "begin_tiles",
@@ -62,6 +34,12 @@ __all__ = [
     "multiply_two_by_column", "tile_rows",
 ]  # fmt: skip
 
+_products = amx_products if has_amx() else avx512_products
+BLOCK_ROWS, BLOCKS_AT_ONCE, PANEL_BYTES = _products.BLOCK_ROWS, _products.BLOCKS_AT_ONCE, _products.PANEL_BYTES
+begin_tiles, end_tiles = _products.begin_tiles, _products.end_tiles
+multiply_block, multiply_blocks = _products.multiply_block, _products.multiply_blocks
+multiply_column, multiply_two_by_column = _products.multiply_column, _products.multiply_two_by_column
+multiply_keys, multiply_each = _products.multiply_keys, _products.multiply_each
 TILES_BY = "AMX" if has_amx() else "AVX512"  # for the record of a pass
 
 
